@@ -1,0 +1,16 @@
+//! What workers, clients and functions say to each other: the serde types of SPEC.md, section 2.
+//!
+//! Web-app and operator requests refuse unknown fields; worker calls ignore them, since workers and functions are
+//! upgraded apart.
+
+pub mod admin;
+pub mod build;
+pub mod log;
+pub mod pipeline;
+pub mod pipeline_file;
+pub mod problem;
+pub mod worker;
+pub mod workspace;
+
+pub use problem::{Code, Problem};
+pub use rules::{CancelReason, EndReason, Status};

@@ -1,0 +1,108 @@
+//! Pipelines: what a build of one runs (SPEC.md, 2), and the same shape for the file `callboard.yaml`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Variables by name.
+pub type Env = BTreeMap<String, String>;
+
+/// What a step's processes may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Public addresses, and what the operator allows.
+    #[default]
+    Isolated,
+    /// Nothing.
+    None,
+}
+
+/// One step of a pipeline: commands that run in order in an isolated task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Its name, unique in the pipeline.
+    pub name: String,
+    /// The image to run in; `host` is a sandbox over the worker's own system.
+    #[serde(default = "host")]
+    pub image: String,
+    /// Shell commands, in order; the first that fails ends the step.
+    pub commands: Vec<String>,
+    /// Variables for this step; they win over the build's.
+    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    pub env: Env,
+    /// How long the step may take, in seconds; without it only the build's deadline counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// What it may reach.
+    #[serde(default)]
+    pub network: Network,
+}
+
+fn host() -> String {
+    "host".into()
+}
+
+/// A pipeline as a caller sets it up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineSpec {
+    /// Where its source is: `https://`, no credentials.
+    pub repository: String,
+    /// The branch, tag or commit that is built when a build names none.
+    #[serde(default = "main")]
+    pub default_ref: String,
+    /// What is run, in order.
+    pub steps: Vec<Step>,
+    /// Variables of every step.
+    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    pub env: Env,
+    /// How long a build may take, in seconds; this is also what it reserves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// Labels that a worker must have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// The workspace's secrets that its steps see as variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// The secret that the clone, and nothing else, gets as a password (`user:password`, or a bare token).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_secret: Option<String>,
+    /// Secrets for pulling images, by registry.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registry_secrets: BTreeMap<String, String>,
+    /// Whether the clone brings submodules.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub submodules: bool,
+}
+
+fn main() -> String {
+    "main".into()
+}
+
+/// A pipeline as the board shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pipeline {
+    /// Its name in the workspace.
+    pub slug: String,
+    /// What it runs.
+    #[serde(flatten)]
+    pub spec: PipelineSpec,
+    /// Raised by every change; the ETag.
+    pub version: i64,
+    /// When it was first set up.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: time::OffsetDateTime,
+    /// When it was last changed.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: time::OffsetDateTime,
+}
+
+/// All pipelines of a workspace, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pipelines {
+    /// The pipelines.
+    pub pipelines: Vec<Pipeline>,
+}

@@ -1,0 +1,18 @@
+//! The decisions of Callboard: states, lease, budget, what may run, the order of logs.
+//!
+//! Everything here is a pure function of its arguments. No I/O, no clock, no dice: instants, ids and randomness come
+//! in as arguments, `now` is always the last one. What a rule decides here, the database repeats as a guard.
+
+pub mod budget;
+pub mod ending;
+pub mod lease;
+pub mod logs;
+pub mod pipeline;
+pub mod runnable;
+pub mod status;
+pub mod timing;
+pub mod units;
+
+pub use status::{CancelReason, EndReason, Status};
+pub use timing::Timing;
+pub use units::{Seconds, Timestamp};
