@@ -8,6 +8,7 @@ pub mod build;
 pub mod log;
 pub mod pipeline;
 pub mod pipeline_file;
+pub mod pipeline_problems;
 pub mod problem;
 pub mod worker;
 pub mod workspace;

@@ -1,0 +1,70 @@
+//! A claimed build as its worker receives it.
+
+use edge::seal::Sealed;
+use edge::{Rejection, Shell, WorkerToken};
+use protocol::worker::{Job, Secret};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use store::builds::{self, Standing};
+use store::claims::{self, Taken};
+use uuid::Uuid;
+
+/// Reads the job of a build that this token holds.
+pub(crate) async fn read(shell: &Shell, token: &WorkerToken, build: Uuid) -> Result<Job, Rejection> {
+    match claims::job(&shell.store, build).await? {
+        Some(taken) => Ok(made_of(shell, token, build, taken)),
+        None => Err(ended(shell, token, build).await?),
+    }
+}
+
+/// Why a claimed build has no job: how it ended.
+pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Result<Rejection, Rejection> {
+    Ok(match builds::standing(&shell.store, build, token.parts()).await? {
+        Standing::Unauthorized => Rejection::Unauthorized,
+        Standing::NotFound => Rejection::NotFound,
+        Standing::Held { held, .. } => Rejection::ended(held.status, held.end_reason),
+    })
+}
+
+/// Nothing here may fail: the build is claimed. A secret that can't be opened is left out, and the logs say so.
+fn made_of(shell: &Shell, token: &WorkerToken, build: Uuid, taken: Taken) -> Job {
+    let mut opened = open(shell, taken.workspace, taken.sealed);
+    let clone_secret = taken.clone_secret.and_then(|name| opened.get(&name).cloned());
+    opened.retain(|name, _| taken.secrets.contains(name));
+    let timing = &shell.config.timing;
+    Job {
+        build_id: build,
+        repository: taken.repository,
+        git_ref: taken.git_ref,
+        commit: taken.commit,
+        submodules: taken.submodules,
+        steps: taken.steps,
+        env: taken.env,
+        secrets: opened,
+        clone_secret,
+        log_token: Secret(shell.seal.log_token(build, &token.id)),
+        lease_ttl_ms: ms(timing.lease),
+        lease_grace_ms: ms(timing.lease_grace),
+        heartbeat_every_ms: ms(timing.heartbeat_every),
+        deadline_in_ms: u64::try_from(taken.deadline_in_ms).unwrap_or(0),
+        max_duration_seconds: u32::try_from(taken.max_duration_seconds).unwrap_or(0),
+        log: shell.config.log,
+    }
+}
+
+fn open(shell: &Shell, workspace: Uuid, sealed: Vec<(String, String, Vec<u8>, Vec<u8>)>) -> BTreeMap<String, Secret> {
+    let mut opened = BTreeMap::new();
+    for (name, key_id, nonce, ciphertext) in sealed {
+        match shell.seal.open(workspace, &name, &Sealed { key_id, nonce, ciphertext }) {
+            Ok(value) => {
+                opened.insert(name, Secret(value));
+            }
+            Err(error) => tracing::error!(%error, secret.name = %name, workspace.id = %workspace, "secret left out"),
+        }
+    }
+    opened
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

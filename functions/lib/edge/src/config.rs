@@ -1,0 +1,142 @@
+//! Configuration: read once, from the environment, with SPEC.md's numbers as defaults.
+
+use protocol::worker::LogLimits;
+use rules::Timing;
+use std::time::Duration;
+
+/// Everything that can be set. The names of the variables are those in the CloudFormation template.
+#[derive(Clone)]
+pub struct Config {
+    /// `CALLBOARD_DATABASE_URL` or `DATABASE_URL`: where Postgres is.
+    pub database_url: String,
+    /// `CALLBOARD_DATABASE_CONNECTIONS`: how many connections this process may hold (1).
+    pub database_connections: u32,
+    /// `CALLBOARD_SECRETS_KEY`: `<id>:<64 hex digits>`, the key that seals secrets and signs log tokens.
+    pub secrets_key: SecretsKey,
+    /// `CALLBOARD_LEASE_MS` and the like: the numbers of SPEC.md's table.
+    pub timing: Timing,
+    /// `CALLBOARD_LOG_CHUNK_BYTES` and the like: how logs are to be sent.
+    pub log: LogLimits,
+}
+
+/// A key and its name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretsKey {
+    /// Its name, stored with what it sealed.
+    pub id: String,
+    /// The key.
+    pub bytes: [u8; 32],
+}
+
+impl SecretsKey {
+    /// Reads `<id>:<64 hex digits>`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, digits) = text.trim().split_once(':')?;
+        let bytes = hex::decode(digits).ok()?.try_into().ok()?;
+        (!id.is_empty()).then(|| Self { id: id.to_owned(), bytes })
+    }
+}
+
+/// A setting that can't be used: which, and what it should be.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{name}: {problem}")]
+pub struct BadSetting {
+    /// The variable.
+    pub name: &'static str,
+    /// What is wrong with it. Never its value.
+    pub problem: &'static str,
+}
+
+/// How logs are to be sent, unless set otherwise.
+pub const LOG_LIMITS: LogLimits = LogLimits {
+    max_chunk_bytes: 64 * 1024,
+    max_batch_bytes: 512 * 1024,
+    interval_ms: 1000,
+    cap_bytes: 64 * 1024 * 1024,
+};
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that is missing or can't be read.
+    pub fn from_env() -> Result<Self, BadSetting> {
+        // The one place that reads the environment.
+        #[expect(clippy::disallowed_methods)]
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    /// Reads settings from `lookup`.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that is missing or can't be read.
+    pub fn read(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, BadSetting> {
+        let database_url = lookup("CALLBOARD_DATABASE_URL").or_else(|| lookup("DATABASE_URL")).ok_or(BadSetting {
+            name: "CALLBOARD_DATABASE_URL",
+            problem: "not set; give postgres://user@host/database",
+        })?;
+        let key = lookup("CALLBOARD_SECRETS_KEY").ok_or(BadSetting { name: "CALLBOARD_SECRETS_KEY", problem: KEY })?;
+        let secrets_key = SecretsKey::parse(&key).ok_or(BadSetting { name: "CALLBOARD_SECRETS_KEY", problem: KEY })?;
+        let number = Numbers(&lookup);
+        let connections = number.read("CALLBOARD_DATABASE_CONNECTIONS", 1)?.clamp(1, 1000);
+        Ok(Self {
+            database_url,
+            database_connections: u32::try_from(connections).unwrap_or(1000),
+            secrets_key,
+            timing: number.timing()?,
+            log: number.log()?,
+        })
+    }
+}
+
+const KEY: &str = "not a key; give <id>:<64 hex digits>, such as k1:$(openssl rand -hex 32)";
+
+struct Numbers<F>(F);
+
+impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
+    fn read(&self, name: &'static str, default: u64) -> Result<u64, BadSetting> {
+        match (self.0)(name) {
+            None => Ok(default),
+            Some(text) => text.trim().parse().map_err(|_| BadSetting { name, problem: "not a whole number" }),
+        }
+    }
+
+    fn ms(&self, name: &'static str, default: Duration) -> Result<Duration, BadSetting> {
+        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
+        Ok(Duration::from_millis(self.read(name, default)?))
+    }
+
+    fn timing(&self) -> Result<Timing, BadSetting> {
+        let spec = Timing::default();
+        Ok(Timing {
+            lease: self.ms("CALLBOARD_LEASE_MS", spec.lease)?,
+            heartbeat_every: self.ms("CALLBOARD_HEARTBEAT_EVERY_MS", spec.heartbeat_every)?,
+            lease_grace: self.ms("CALLBOARD_LEASE_GRACE_MS", spec.lease_grace)?,
+            deadline_max: self.ms("CALLBOARD_DEADLINE_MAX_MS", spec.deadline_max)?,
+            deadline_grace: self.ms("CALLBOARD_DEADLINE_GRACE_MS", spec.deadline_grace)?,
+            reap_every: self.ms("CALLBOARD_REAP_EVERY_MS", spec.reap_every)?,
+            queue_expiry: self.ms("CALLBOARD_QUEUE_EXPIRY_MS", spec.queue_expiry)?,
+            retention: self.ms("CALLBOARD_RETENTION_MS", spec.retention)?,
+            kill_grace: self.ms("CALLBOARD_KILL_GRACE_MS", spec.kill_grace)?,
+            fence_margin: self.ms("CALLBOARD_FENCE_MARGIN_MS", spec.fence_margin)?,
+            late_logs: self.ms("CALLBOARD_LATE_LOGS_MS", spec.late_logs)?,
+            idempotency: self.ms("CALLBOARD_IDEMPOTENCY_MS", spec.idempotency)?,
+        })
+    }
+
+    fn log(&self) -> Result<LogLimits, BadSetting> {
+        let bytes = |name, default: usize| {
+            let read = self.read(name, u64::try_from(default).unwrap_or(u64::MAX))?;
+            usize::try_from(read).map_err(|_| BadSetting { name, problem: "too large" })
+        };
+        Ok(LogLimits {
+            max_chunk_bytes: bytes("CALLBOARD_LOG_CHUNK_BYTES", LOG_LIMITS.max_chunk_bytes)?,
+            max_batch_bytes: bytes("CALLBOARD_LOG_BATCH_BYTES", LOG_LIMITS.max_batch_bytes)?,
+            interval_ms: self.read("CALLBOARD_LOG_INTERVAL_MS", LOG_LIMITS.interval_ms)?,
+            cap_bytes: self.read("CALLBOARD_LOG_CAP_BYTES", LOG_LIMITS.cap_bytes)?,
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Bodies as JSON: every way to get one wrong is told apart, with the place in it.
+
+use crate::Rejection;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A body of JSON, received or sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Rejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
+        if !is_json(&request) {
+            return Err(Rejection::UnsupportedMediaType);
+        }
+        let bytes = Bytes::from_request(request, state).await.map_err(|refused| match refused.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Rejection::TooLarge("the body is larger than this call allows".into()),
+            _ => Rejection::BadRequest("the body ended early".into()),
+        })?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn is_json(request: &Request) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// Reads `bytes` as JSON.
+///
+/// # Errors
+///
+/// [`Rejection::BadRequest`] that says where and what. It does not repeat values: they may be secret.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (path, inner) = (error.path().to_string(), error.inner());
+        Rejection::BadRequest(format!(
+            "{} at line {} column {}: {}",
+            if path == "." { "body" } else { &path },
+            inner.line(),
+            inner.column(),
+            without_values(&inner.to_string()),
+        ))
+    })?;
+    json.end().map_err(|_| Rejection::BadRequest("the body goes on after its JSON".into()))?;
+    Ok(value)
+}
+
+/// serde's messages name the value that they met (`invalid type: string "…"`): all but field names is left out.
+fn without_values(message: &str) -> String {
+    let message = message.split(" at line ").next().unwrap_or("");
+    match message.split_once(": ") {
+        Some((kind, rest)) if kind.starts_with("invalid") => match rest.rsplit_once(", expected ") {
+            Some((_, expected)) => format!("{kind}, expected {expected}"),
+            None => kind.to_owned(),
+        },
+        Some(_) | None => message.to_owned(),
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}

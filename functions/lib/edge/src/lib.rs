@@ -1,0 +1,23 @@
+//! What every function has in common at its edge: configuration, tokens, JSON, errors as statuses, telemetry, and how it
+//! is served, on Lambda or on a socket.
+
+pub mod auth;
+pub mod config;
+pub mod json;
+pub mod path;
+pub mod rejection;
+pub mod request;
+pub mod seal;
+pub mod serve;
+pub mod shell;
+pub mod telemetry;
+
+pub use auth::{Api, Operator, WorkerToken};
+pub use config::Config;
+pub use json::Json;
+pub use rejection::Rejection;
+pub use serve::{app, main};
+pub use shell::Shell;
+
+/// The routes of a function, with their part of the OpenAPI document.
+pub type Routes = utoipa_axum::router::OpenApiRouter<Shell>;

@@ -1,0 +1,51 @@
+//! The same routes behind Lambda and behind a socket.
+
+use crate::{Config, Rejection, Routes, Shell, request, telemetry};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use std::error::Error;
+use tower_http::catch_panic::CatchPanicLayer;
+
+/// The largest body that any call takes, unless its route says otherwise: 1 MiB.
+pub const BODY_MAX_BYTES: usize = 1024 * 1024;
+
+/// The routes as a service: with request ids, limits, and a problem for every refusal.
+pub fn app(routes: Routes, shell: Shell) -> Router {
+    let (router, _document) = routes.split_for_parts();
+    finish(router, shell)
+}
+
+/// Puts around `router` what every request gets.
+pub fn finish(router: Router<Shell>, shell: Shell) -> Router {
+    router
+        .fallback(|| async { http::StatusCode::NOT_FOUND })
+        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(axum::middleware::from_fn(request::around))
+        .with_state(shell)
+}
+
+fn panicked(_: Box<dyn std::any::Any + Send>) -> axum::response::Response {
+    axum::response::IntoResponse::into_response(Rejection::Internal("a handler panicked".into()))
+}
+
+/// A function's `main`: serves `routes` on Lambda where its runtime is, else on `CALLBOARD_LISTEN` (`127.0.0.1:8080`).
+///
+/// # Errors
+///
+/// A setting that is missing, a port that is taken, or the Lambda runtime's own.
+pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
+    #[expect(clippy::disallowed_methods)]
+    let env = |name: &str| std::env::var(name).ok();
+    let on_lambda = env("AWS_LAMBDA_RUNTIME_API").is_some();
+    let json = on_lambda || env("CALLBOARD_LOG_FORMAT").as_deref() == Some("json");
+    telemetry::start(env("CALLBOARD_LOG").as_deref(), json);
+    let app = app(routes, Shell::new(Config::from_env()?)?);
+    if on_lambda {
+        return lambda_http::run(app).await;
+    }
+    let listen = env("CALLBOARD_LISTEN").unwrap_or_else(|| "127.0.0.1:8080".into());
+    let listener = tokio::net::TcpListener::bind(&listen).await?;
+    tracing::info!(listen = %listener.local_addr()?, "serving");
+    Ok(axum::serve(listener, app).await?)
+}

@@ -1,0 +1,33 @@
+//! What a handler works with: the store, the settings, the key.
+
+use crate::config::{BadSetting, Config};
+use crate::seal::Seal;
+use std::sync::Arc;
+use store::Store;
+
+/// A function's surroundings; cheap to clone.
+#[derive(Clone)]
+pub struct Shell {
+    /// The database.
+    pub store: Store,
+    /// The settings.
+    pub config: Arc<Config>,
+    /// What seals secrets and signs log tokens.
+    pub seal: Seal,
+}
+
+impl Shell {
+    /// Surroundings for `config`. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`BadSetting`] if the database's address can't be read.
+    pub fn new(config: Config) -> Result<Self, BadSetting> {
+        let store = Store::connect_lazy(&config.database_url, config.database_connections).map_err(|_| BadSetting {
+            name: "CALLBOARD_DATABASE_URL",
+            problem: "not an address of a Postgres database",
+        })?;
+        let seal = Seal::new(&config.secrets_key);
+        Ok(Self { store, config: Arc::new(config), seal })
+    }
+}

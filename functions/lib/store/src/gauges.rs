@@ -1,0 +1,45 @@
+//! What a person who runs the board watches, over all workspaces.
+
+use crate::columns::unsigned;
+use crate::{Error, Store};
+
+/// The board's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gauges {
+    /// Builds that wait.
+    pub pending: u64,
+    /// Builds that run.
+    pub running: u64,
+    /// How long the oldest pending build has waited, in seconds.
+    pub oldest_pending_age_seconds: Option<f64>,
+    /// Running builds whose lease has lapsed.
+    pub lapsed: u64,
+    /// How long ago the last sweep was, in seconds.
+    pub last_sweep_age_seconds: Option<f64>,
+}
+
+/// Reads them: sums of the workspaces' rows, one row of the index on pending builds, and the running builds.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn read(store: &Store) -> Result<Gauges, Error> {
+    let row = sqlx::query!(
+        r#"select coalesce(sum(w.pending), 0)::bigint as "pending!", coalesce(sum(w.running), 0)::bigint as "running!",
+               (select extract(epoch from clock_timestamp() - min(b.created_at)) from builds b
+                   where b.status = 'pending')::float8 as oldest,
+               (select count(*) from builds b
+                   where b.status = 'running' and b.lease_expires_at < clock_timestamp()) as "lapsed!",
+               (select extract(epoch from clock_timestamp() - s.last_at) from sweeps s)::float8 as swept
+           from workspaces w"#
+    )
+    .fetch_one(&store.pool)
+    .await?;
+    Ok(Gauges {
+        pending: unsigned(row.pending),
+        running: unsigned(row.running),
+        oldest_pending_age_seconds: row.oldest,
+        lapsed: unsigned(row.lapsed),
+        last_sweep_age_seconds: row.swept,
+    })
+}

@@ -1,0 +1,26 @@
+//! The only SQL of the project: a module per table, a query per function. Rust decides; SQL can only refuse.
+
+pub mod builds;
+pub mod claims;
+pub mod gauges;
+pub mod listing;
+pub mod log_pages;
+pub mod logs;
+pub mod migrations;
+pub mod pipelines;
+pub mod secrets;
+pub mod submissions;
+pub mod sweeps;
+pub mod tokens;
+pub mod workers;
+pub mod workspaces;
+
+mod columns;
+mod error;
+mod pool;
+
+pub use error::Error;
+/// A place where a test may let the process die. Nothing in builds without the feature `failpoints`.
+pub use fail::fail_point;
+pub use pool::Store;
+pub use sqlx::PgConnection;

@@ -1,0 +1,220 @@
+//! Builds as their workspace sees them: one, a page of them, and how many wait before one.
+
+use crate::columns::{count, status, unsigned};
+use crate::{Error, Store};
+use protocol::build::{Build, StepResult};
+use rules::{EndReason, Status};
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// A build, and what decides how long it waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The build; without its place in the queue.
+    pub build: Build,
+    /// Its number in the queue.
+    pub number: i64,
+    /// Labels that a worker must have.
+    pub requires: Vec<String>,
+    /// Its steps' images.
+    pub images: Vec<String>,
+}
+
+struct Row {
+    id: Uuid,
+    pipeline_slug: String,
+    status: String,
+    repository: String,
+    git_ref: String,
+    commit: Option<String>,
+    retry_of: Option<Uuid>,
+    created_at: OffsetDateTime,
+    started_at: Option<OffsetDateTime>,
+    ended_at: Option<OffsetDateTime>,
+    phase: Option<String>,
+    lease_expires_at: Option<OffsetDateTime>,
+    claimed_by: Option<String>,
+    max_duration_seconds: Option<i32>,
+    cancel_requested: bool,
+    end_reason: Option<String>,
+    error_message: Option<String>,
+    duration_ms: Option<i64>,
+    charged_seconds: Option<i32>,
+    step_results: Option<Json<Vec<StepResult>>>,
+    version: i64,
+    number: i64,
+    requires: Vec<String>,
+    step_names: Json<Vec<String>>,
+    images: Json<Vec<String>>,
+}
+
+impl Row {
+    fn build(self, status: Status) -> Build {
+        let running = status == Status::Running;
+        Build {
+            id: self.id,
+            pipeline: self.pipeline_slug,
+            status,
+            repository: self.repository,
+            git_ref: self.git_ref,
+            commit: self.commit,
+            retry_of: self.retry_of,
+            created_at: self.created_at,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            position: None,
+            waiting_for: None,
+            phase: self.phase.filter(|_| running),
+            lease_expires_at: self.lease_expires_at.filter(|_| running),
+            claimed_by: self.claimed_by,
+            max_duration_seconds: self.max_duration_seconds.map(count),
+            cancel_requested: self.cancel_requested,
+            end_reason: self.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
+            error_message: self.error_message,
+            duration_ms: self.duration_ms.map(unsigned),
+            charged_seconds: self.charged_seconds.map(count),
+            step_names: self.step_names.0,
+            steps: self.step_results.map(|steps| steps.0).unwrap_or_default(),
+            version: self.version,
+        }
+    }
+}
+
+impl TryFrom<Row> for Listed {
+    type Error = Error;
+
+    fn try_from(mut row: Row) -> Result<Self, Error> {
+        let status = status(std::mem::take(&mut row.status))?;
+        let (number, requires) = (row.number, std::mem::take(&mut row.requires));
+        let images = std::mem::take(&mut row.images.0);
+        Ok(Self { build: row.build(status), number, requires, images })
+    }
+}
+
+/// Those of these builds that are the workspace's, newest first.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn builds(store: &Store, workspace: Uuid, ids: &[Uuid]) -> Result<Vec<Listed>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select b.id, s.pipeline_slug, b.status, s.repository, s.git_ref, coalesce(b.commit_sha, s.commit_sha) as commit,
+               s.retry_of, b.created_at, b.started_at, b.ended_at, b.phase, b.lease_expires_at, b.claimed_by,
+               b.max_duration_seconds, b.cancel_requested_at is not null as "cancel_requested!", b.end_reason,
+               b.error_message, b.duration_ms, b.charged_seconds, b.step_results as "step_results: Json<Vec<StepResult>>",
+               b.version, b.number, s.requires,
+               jsonb_path_query_array(s.steps, '$[*].name') as "step_names!: Json<Vec<String>>",
+               jsonb_path_query_array(s.steps, '$[*].image') as "images!: Json<Vec<String>>"
+           from builds b join build_specs s on s.build_id = b.id
+           where b.id = any ($2) and b.workspace_id = $1
+           order by b.id desc"#,
+        workspace,
+        ids
+    )
+    .fetch_all(&store.pool)
+    .await?;
+    rows.into_iter().map(Listed::try_from).collect()
+}
+
+/// A build of the workspace, without its place in the queue. `None` if it has no such build.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn build(store: &Store, workspace: Uuid, id: Uuid) -> Result<Option<Build>, Error> {
+    Ok(builds(store, workspace, &[id]).await?.pop().map(|listed| listed.build))
+}
+
+/// How many of the workspace's pending builds come before this number, counted to 1,000.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn position(store: &Store, workspace: Uuid, number: i64) -> Result<u32, Error> {
+    let ahead = sqlx::query_scalar!(
+        r#"select count(*)::integer as "ahead!" from (
+               select from builds b
+               where b.workspace_id = $1 and b.status = 'pending' and b.number < $2
+                   and b.number >= coalesce((select w.head_number from workspaces w where w.id = $1), 0)
+               order by b.number limit 1000) a"#,
+        workspace,
+        number
+    );
+    Ok(count(ahead.fetch_one(&store.pool).await?))
+}
+
+/// Which builds are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter<'a> {
+    /// Those in this state.
+    pub status: Option<Status>,
+    /// Those of this pipeline.
+    pub pipeline: Option<&'a str>,
+    /// Those that are older than this one.
+    pub before: Option<Uuid>,
+}
+
+/// The ids of at most `limit` builds that the filter lets through, newest first.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn newest(store: &Store, workspace: Uuid, filter: Filter<'_>, limit: u32) -> Result<Vec<Uuid>, Error> {
+    let limit = i64::from(limit);
+    match filter.status {
+        Some(Status::Pending) => newest_pending(store, workspace, filter, limit).await,
+        Some(Status::Running) => newest_running(store, workspace, filter, limit).await,
+        None | Some(Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled) => {
+            newest_of_all(store, workspace, filter, limit).await
+        }
+    }
+}
+
+async fn newest_of_all(store: &Store, workspace: Uuid, filter: Filter<'_>, limit: i64) -> Result<Vec<Uuid>, Error> {
+    Ok(sqlx::query_scalar!(
+        "select s.build_id from build_specs s join builds b on b.id = s.build_id
+         where s.workspace_id = $1 and s.build_id < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+             and ($3::text is null or b.status = $3) and ($4::text is null or s.pipeline_slug = $4)
+         order by s.build_id desc limit $5",
+        workspace,
+        filter.before,
+        filter.status.map(Status::as_str),
+        filter.pipeline,
+        limit
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}
+
+/// By number: that is the order of the index on pending rows, and of their ids.
+async fn newest_pending(store: &Store, workspace: Uuid, filter: Filter<'_>, limit: i64) -> Result<Vec<Uuid>, Error> {
+    Ok(sqlx::query_scalar!(
+        "select b.id from builds b join build_specs s on s.build_id = b.id
+         where b.workspace_id = $1 and b.status = 'pending' and ($3::text is null or s.pipeline_slug = $3)
+             and b.number < coalesce((select c.number from builds c where c.id = $2), 9223372036854775807)
+         order by b.number desc limit $4",
+        workspace,
+        filter.before,
+        filter.pipeline,
+        limit
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}
+
+async fn newest_running(store: &Store, workspace: Uuid, filter: Filter<'_>, limit: i64) -> Result<Vec<Uuid>, Error> {
+    Ok(sqlx::query_scalar!(
+        "select b.id from builds b join build_specs s on s.build_id = b.id
+         where b.workspace_id = $1 and b.status = 'running' and ($3::text is null or s.pipeline_slug = $3)
+             and b.id < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+         order by b.id desc limit $4",
+        workspace,
+        filter.before,
+        filter.pipeline,
+        limit
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}

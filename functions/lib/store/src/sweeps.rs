@@ -1,0 +1,232 @@
+//! What a sweep looks for, in bounded batches, and the one row that remembers the last sweep (SPEC.md, Reaper).
+
+use crate::claims::{Facts, ms};
+use crate::{Error, Store};
+use rules::lease::{self, Due};
+use rules::{Timestamp, Timing};
+use uuid::Uuid;
+
+/// How many rows one statement of a sweep touches at most.
+pub const BATCH: i64 = 500;
+
+/// Notes that a sweep begins. `true`: it is within the pause after an outage, and ends nothing that lapsed.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
+    let mut tx = store.begin().await?;
+    let row = sqlx::query!(
+        r#"select (extract(epoch from s.last_at) * 1000)::bigint as last_ms, s.paused_last, s.not_before,
+               (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!"
+           from (select * from sweeps for no key update) s"#
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    fail::fail_point!("sweep.locked");
+    let outage = lease::is_outage(row.last_ms.map(Timestamp), timing, Timestamp(row.now_ms));
+    let pause = outage && !row.paused_last;
+    let paused = sqlx::query_scalar!(
+        r#"update sweeps
+           set last_at = clock_timestamp(),
+               not_before = case when $1 then clock_timestamp() + $2::bigint * interval '1 ms' else not_before end,
+               paused_last = case when $3 then $1 else paused_last end
+           returning coalesce(clock_timestamp() < not_before, false) as "paused!""#,
+        pause,
+        ms(timing.lease_grace),
+        outage
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    if !outage && row.paused_last && !paused {
+        sqlx::query!("update sweeps set paused_last = false").execute(&mut *tx).await?;
+    }
+    fail::fail_point!("sweep.noted");
+    tx.commit().await?;
+    fail::fail_point!("sweep.begun");
+    Ok(paused)
+}
+
+/// Running builds that are to be ended, and why. It reads at most the running rows.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn due(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Due)>, Error> {
+    let rows = sqlx::query!(
+        r#"select b.id, b.lease_expires_at < n.now - $1::bigint * interval '1 ms' as "lost!"
+           from builds b, (select clock_timestamp() as now) n
+           where b.status = 'running'
+               and (b.lease_expires_at < n.now - $1::bigint * interval '1 ms'
+                   or b.started_at + b.max_duration_seconds * interval '1 s' < n.now - $2::bigint * interval '1 ms')
+           limit $3"#,
+        ms(timing.lease_grace),
+        ms(timing.deadline_grace),
+        BATCH
+    )
+    .fetch_all(&store.pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, if row.lost { Due::Lost } else { Due::Overdue })).collect())
+}
+
+/// The oldest builds that have waited longer than a build may, with their workspaces.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn expired(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Uuid)>, Error> {
+    let rows = sqlx::query!(
+        "select workspace_id, id from builds
+         where status = 'pending' and created_at < clock_timestamp() - $1::bigint * interval '1 ms'
+         order by created_at limit $2",
+        ms(timing.queue_expiry),
+        BATCH
+    )
+    .fetch_all(&store.pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.workspace_id, row.id)).collect())
+}
+
+/// Workspaces that have builds waiting and no minutes left this month.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn exhausted(store: &Store) -> Result<Vec<Uuid>, Error> {
+    Ok(sqlx::query_scalar!(
+        "select id from workspaces
+         where eligible and charged_seconds >= plan_seconds_per_month
+             and charged_month >= month_of(clock_timestamp())
+         limit $1",
+        BATCH
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}
+
+/// A build at the head of its queue that was admitted under other rules, or whose pipeline is gone.
+#[derive(Clone, Debug)]
+pub struct Unverified {
+    /// The build.
+    pub build: Uuid,
+    /// Its workspace.
+    pub workspace: Uuid,
+    /// What decides.
+    pub facts: Facts,
+}
+
+/// Heads of queues that must be checked again.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn unverified(store: &Store) -> Result<Vec<Unverified>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select b.id as build, b.workspace_id as workspace, p.id is not null as "has_pipeline!", s.repository, s.git_ref
+           from workspaces w
+           join builds b on b.workspace_id = w.id and b.number = w.head_number and b.status = 'pending'
+           join build_specs s on s.build_id = b.id
+           left join pipelines p on p.id = s.pipeline_id
+           where w.eligible and (b.rules_version <> $1 or p.id is null)
+           limit $2"#,
+        rules::runnable::RULES_VERSION,
+        BATCH
+    )
+    .fetch_all(&store.pool)
+    .await?;
+    let read = |row: Row| Unverified {
+        build: row.build,
+        workspace: row.workspace,
+        facts: Facts { has_pipeline: row.has_pipeline, repository: row.repository, git_ref: row.git_ref },
+    };
+    Ok(rows.into_iter().map(read).collect())
+}
+
+struct Row {
+    build: Uuid,
+    workspace: Uuid,
+    has_pipeline: bool,
+    repository: String,
+    git_ref: String,
+}
+
+/// Starts a new month for workspaces that are still in an older one, one batch. How many there were; 0: all are done,
+/// and until the next month's first sweep this reads one row.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn roll_month(store: &Store) -> Result<u64, Error> {
+    let rolled = sqlx::query!(
+        "update workspaces set charged_month = m.month, charged_seconds = 0
+         from (select month_of(clock_timestamp()) as month) m, sweeps s
+         where s.month_rolled < m.month and id in (
+             select w.id from workspaces w where w.charged_month < month_of(clock_timestamp())
+             limit $1 for no key update skip locked)",
+        BATCH
+    )
+    .execute(&store.pool)
+    .await?
+    .rows_affected();
+    fail::fail_point!("sweep.rolled");
+    if rolled == 0 {
+        sqlx::query!(
+            "update sweeps set month_rolled = month_of(clock_timestamp())
+             where month_rolled < month_of(clock_timestamp())
+                 and not exists (select from workspaces where charged_month < month_of(clock_timestamp()))"
+        )
+        .execute(&store.pool)
+        .await?;
+    }
+    Ok(rolled)
+}
+
+/// Purges one batch of builds that ended longer ago than they are kept, with their logs. Their charges stay. How many.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn purge(store: &Store, timing: &Timing) -> Result<u64, Error> {
+    let purged = sqlx::query_scalar!(
+        r#"with old as (
+               select id from builds
+               where id < uuid_v7_floor(clock_timestamp() - $1::bigint * interval '1 ms')
+                   and ended_at < clock_timestamp() - $1::bigint * interval '1 ms'
+               order by id limit $2 for update skip locked
+           ), logs as (
+               delete from build_logs l using old where l.build_id = old.id
+           ), gone as (
+               delete from builds b using old where b.id = old.id returning b.id
+           )
+           select count(*) as "count!" from gone"#,
+        ms(timing.retention),
+        BATCH
+    )
+    .fetch_one(&store.pool)
+    .await?;
+    fail::fail_point!("sweep.purged");
+    Ok(u64::try_from(purged).unwrap_or(0))
+}
+
+/// Forgets one batch of `Idempotency-Key`s that are older than they are kept, and workers that were not seen for a week.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn forget(store: &Store, timing: &Timing) -> Result<(), Error> {
+    sqlx::query!(
+        "with keys as (
+             delete from idempotency_keys k using (
+                 select workspace_id, key from idempotency_keys
+                 where created_at < clock_timestamp() - $1::bigint * interval '1 ms'
+                 order by created_at limit $2) old
+             where k.workspace_id = old.workspace_id and k.key = old.key)
+         delete from workers where seen_at < clock_timestamp() - interval '7 days'",
+        ms(timing.idempotency),
+        BATCH
+    )
+    .execute(&store.pool)
+    .await?;
+    Ok(())
+}

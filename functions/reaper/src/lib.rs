@@ -1,0 +1,34 @@
+//! Which leases lapsed, and then what? Scheduled every 30 s, as a function or a cron; an operator may ask for a sweep
+//! too (SPEC.md, Reaper).
+//!
+//! A sweep writes only what is due, in bounded batches, each row's failure on its own. Two at once do no harm: every
+//! write repeats in its guard what was found.
+
+mod sweep;
+
+pub use sweep::sweep;
+
+use axum::extract::State;
+use edge::{Json, Operator, Rejection, Routes, Shell};
+use protocol::Problem;
+use protocol::admin::Swept;
+use utoipa_axum::routes;
+
+/// The operator's route to a sweep.
+pub fn routes() -> Routes {
+    Routes::new().routes(routes!(sweep_now))
+}
+
+/// Sweeps now.
+#[utoipa::path(
+    post,
+    path = "/api/v1/admin/sweep",
+    tag = "admin",
+    responses(
+        (status = 200, description = "what the sweep did", body = Swept),
+        (status = 401, description = "not an operator's token", body = Problem),
+    )
+)]
+async fn sweep_now(State(shell): State<Shell>, _: Operator) -> Result<Json<Swept>, Rejection> {
+    sweep(&shell).await.map(Json)
+}

@@ -1,0 +1,150 @@
+//! One sweep: after the pause rule, each kind of what is due, in its order.
+
+use edge::{Rejection, Shell};
+use protocol::EndReason;
+use protocol::admin::Swept;
+use rules::lease::Due;
+use rules::runnable;
+use store::builds::{self, End};
+use store::{submissions, sweeps};
+use uuid::Uuid;
+
+/// How many batches of one kind a sweep works through; what is left is the next sweep's.
+const BATCHES_MAX: usize = 20;
+
+/// Sweeps the board once.
+///
+/// # Errors
+///
+/// [`Rejection::Store`] if the database could not be asked what is due. A row that could not be ended is counted in
+/// `errors`, and the next sweep tries it again.
+pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
+    let paused = sweeps::begin(&shell.store, &shell.config.timing).await?;
+    let mut swept = Swept { paused, ..Swept::default() };
+    if !paused {
+        end_due(shell, &mut swept).await?;
+    }
+    roll_month(shell).await?;
+    expire(shell, &mut swept).await?;
+    end_unrunnable(shell, &mut swept).await?;
+    purge(shell, &mut swept).await?;
+    sweeps::forget(&shell.store, &shell.config.timing).await?;
+    tracing::info!(
+        sweep.lost = swept.lost,
+        sweep.overdue = swept.overdue,
+        sweep.expired = swept.expired,
+        sweep.purged = swept.purged,
+        sweep.errors = swept.errors,
+        sweep.paused = swept.paused,
+        "swept"
+    );
+    Ok(swept)
+}
+
+/// Ends builds whose lease lapsed or whose deadline passed, longer ago than the grace.
+async fn end_due(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
+    let timing = &shell.config.timing;
+    for _ in 0..BATCHES_MAX {
+        let errors = swept.errors;
+        let due = sweeps::due(&shell.store, timing).await?;
+        for (build, why) in &due {
+            let end = match why {
+                Due::Lost => End::Lost(timing),
+                Due::Overdue => End::Overdue(timing),
+            };
+            match builds::finish(&shell.store, *build, &end).await {
+                Ok(Some(ended)) => note(*build, *why, ended.charged_seconds, swept),
+                // Renewed or ended since it was found.
+                Ok(None) => {}
+                Err(error) => failed(*build, &error, swept),
+            }
+        }
+        if due.len() < batch() || swept.errors > errors {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn note(build: Uuid, why: Due, charged_seconds: u32, swept: &mut Swept) {
+    match why {
+        Due::Lost => swept.lost += 1,
+        Due::Overdue => swept.overdue += 1,
+    }
+    tracing::warn!(build.id = %build, why = ?why, charged_seconds, "build reaped");
+}
+
+fn failed(id: Uuid, error: &store::Error, swept: &mut Swept) {
+    swept.errors += 1;
+    tracing::error!(id = %id, %error, "could not be swept");
+}
+
+async fn roll_month(shell: &Shell) -> Result<(), Rejection> {
+    for _ in 0..BATCHES_MAX {
+        if sweeps::roll_month(&shell.store).await? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Ends builds that waited longer than a build may.
+async fn expire(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
+    for _ in 0..BATCHES_MAX {
+        let errors = swept.errors;
+        let mut expired = sweeps::expired(&shell.store, &shell.config.timing).await?;
+        expired.sort_unstable();
+        for of_one in expired.chunk_by(|a, b| a.0 == b.0) {
+            let builds: Vec<Uuid> = of_one.iter().map(|(_, build)| *build).collect();
+            end_pending(shell, of_one[0].0, Some(&builds), EndReason::QueueExpired, swept).await;
+        }
+        if expired.len() < batch() || swept.errors > errors {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Ends builds that can't be run: the month is spent, or what is at the head of a queue does not pass the rules.
+async fn end_unrunnable(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
+    for workspace in sweeps::exhausted(&shell.store).await? {
+        end_pending(shell, workspace, None, EndReason::MinutesExhausted, swept).await;
+    }
+    for head in sweeps::unverified(&shell.store).await? {
+        let facts = &head.facts;
+        if let Some(reason) = runnable::unrunnable(facts.has_pipeline, &facts.repository, &facts.git_ref) {
+            end_pending(shell, head.workspace, Some(&[head.build]), reason, swept).await;
+        }
+    }
+    Ok(())
+}
+
+async fn end_pending(shell: &Shell, workspace: Uuid, builds: Option<&[Uuid]>, reason: EndReason, swept: &mut Swept) {
+    let limit = i32::try_from(sweeps::BATCH).unwrap_or(i32::MAX);
+    let message = runnable::explain(reason);
+    match submissions::end_pending(&shell.store, workspace, builds, limit, reason, message).await {
+        Ok(ended) => {
+            swept.expired += u64::try_from(ended.len()).unwrap_or(u64::MAX);
+            for build in ended {
+                tracing::info!(build.id = %build, end_reason = %reason, "build never started");
+            }
+        }
+        Err(error) => failed(workspace, &error, swept),
+    }
+}
+
+/// Purges builds and logs that were kept long enough.
+async fn purge(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
+    for _ in 0..BATCHES_MAX {
+        let purged = sweeps::purge(&shell.store, &shell.config.timing).await?;
+        swept.purged += purged;
+        if usize::try_from(purged).unwrap_or(usize::MAX) < batch() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn batch() -> usize {
+    usize::try_from(sweeps::BATCH).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,180 @@
+-- The two functions that take builds out of a queue. They are functions because each is several statements that must
+-- see what was committed while they waited for a lock, and still be one round trip (docs/decisions/0002).
+
+-- Sets a workspace's head to its oldest pending build, `p_taken` of which have just left the queue. The caller holds
+-- the workspace's row.
+create function leave_queue(p_workspace uuid, p_taken integer, p_running integer, p_reserved integer) returns void
+language sql as $$
+    update workspaces w
+    set pending = w.pending - p_taken,
+        running = w.running + p_running,
+        reserved_seconds = w.reserved_seconds + p_reserved,
+        head_number = head.number,
+        head_seconds = head.timeout_seconds,
+        charged_seconds = case when w.charged_month = m.month then w.charged_seconds else 0 end,
+        charged_month = m.month
+    from (select greatest(month_of(clock_timestamp()), (select charged_month from workspaces where id = p_workspace)) as month) m
+    left join lateral (
+        select b.number, b.timeout_seconds from builds b
+        where b.workspace_id = p_workspace and b.status = 'pending'
+            and b.number >= (select head_number from workspaces where id = p_workspace)
+        order by b.number limit 1) head on true
+    where w.id = p_workspace
+$$;
+
+-- Ends pending builds of one workspace: those named, or its oldest. Returns the ids of those that it ended; a build
+-- that somebody else is just claiming is not among them.
+create function end_pending(
+    p_workspace uuid, p_builds uuid[], p_limit integer, p_status text, p_reason text, p_message text
+) returns setof uuid language plpgsql as $$
+declare
+    v_head bigint;
+    v_ids uuid[];
+begin
+    select head_number into v_head from workspaces where id = p_workspace for no key update;
+    if v_head is null then
+        return;
+    end if;
+    with due as (
+        select b.id from builds b
+        where b.workspace_id = p_workspace and b.status = 'pending' and b.number >= v_head
+            and (p_builds is null or b.id = any (p_builds))
+        order by b.number limit p_limit for update skip locked
+    ), ended as (
+        update builds b
+        set status = p_status, end_reason = p_reason, error_message = p_message, ended_at = clock_timestamp(),
+            charged_seconds = 0, duration_ms = 0, last_seq = 0, version = b.version + 1
+        from due where b.id = due.id
+        returning b.id)
+    select array_agg(id) into v_ids from ended;
+    if v_ids is null then
+        return;
+    end if;
+    perform leave_queue(p_workspace, cardinality(v_ids), 0, 0);
+    return query select unnest(v_ids);
+end $$;
+
+-- Gives a worker the oldest build of the first eligible workspace. `outcome` is one of
+--   claimed       the build is this worker's now
+--   repeat        this claim_id took it before; its lease is renewed
+--   ended         this claim_id took it before, and it has ended
+--   unauthorized  no such worker token, or revoked
+--   unverified    the workspace's oldest build was admitted under other rules, or its pipeline is gone: the caller
+--                 decides, then either ends it or calls again with `p_verified`
+--   exhausted     the workspace's month is spent: the caller ends its builds, or skips it
+--   contended     others hold what could be taken: the caller calls again and waits for `workspace`
+--   none          nothing to do
+-- The grant is `rules::budget::reserve` once more, under the lock; a test holds the two equal.
+create function claim_build(
+    p_token text, p_digest bytea, p_claim uuid, p_lease_ms bigint, p_deadline_max integer, p_rules smallint,
+    p_verified uuid[], p_skip uuid[], p_wait uuid,
+    p_name text, p_version text, p_host text, p_isolation text[], p_labels text[],
+    out outcome text, out build uuid, out workspace uuid
+) language plpgsql as $$
+declare
+    v_id uuid;
+    v_contended uuid;
+    w workspaces%rowtype;
+    b builds%rowtype;
+    v_month date;
+    v_charged integer;
+    v_left integer;
+    v_wanted integer;
+    v_now timestamptz;
+begin
+    perform from tokens where id = p_token and digest = p_digest and kind = 'worker' and revoked_at is null;
+    if not found then
+        outcome := 'unauthorized';
+        return;
+    end if;
+
+    update builds
+    set lease_expires_at = case when status = 'running'
+        then clock_timestamp() + p_lease_ms * interval '1 ms' else lease_expires_at end
+    where claimed_by = p_token and claim_id = p_claim
+    returning id, workspace_id, case when status = 'running' then 'repeat' else 'ended' end
+    into build, workspace, outcome;
+    if found then
+        return;
+    end if;
+
+    insert into workers (token_id, host_id, name, version, isolation, labels, seen_at)
+    select p_token, p_host, p_name, p_version, p_isolation, p_labels, clock_timestamp()
+    where not exists (
+        select from workers k where k.token_id = p_token and k.host_id = p_host and k.name = p_name
+            and k.seen_at > clock_timestamp() - interval '15 s')
+    on conflict (token_id, host_id, name) do update
+    set version = excluded.version, isolation = excluded.isolation, labels = excluded.labels, seen_at = excluded.seen_at;
+
+    -- Waits at most once, and before anything else is locked, so that no two claims can wait for each other.
+    if p_wait is not null then
+        perform from workspaces c where c.id = p_wait for no key update;
+    end if;
+    for v_id in
+        select c.id from workspaces c
+        where c.eligible and c.id <> all (p_skip) order by c.head_number limit 64
+    loop
+        select * into w from workspaces c where c.id = v_id for no key update skip locked;
+        if not found then
+            v_contended := coalesce(v_contended, v_id);
+            continue;
+        end if;
+        continue when not w.eligible;
+
+        v_month := greatest(month_of(clock_timestamp()), w.charged_month);
+        v_charged := case when w.charged_month = v_month then w.charged_seconds else 0 end;
+        v_left := w.plan_seconds_per_month - v_charged;
+        if v_left <= 0 then
+            outcome := 'exhausted';
+            workspace := w.id;
+            return;
+        end if;
+
+        select * into b from builds c
+        where c.workspace_id = w.id and c.status = 'pending' and c.number >= w.head_number
+        order by c.number limit 1 for update skip locked;
+        if not found then
+            v_contended := coalesce(v_contended, v_id);
+            continue;
+        end if;
+        v_wanted := least(b.timeout_seconds, w.plan_build_seconds_max, p_deadline_max, v_left);
+        continue when v_left - w.reserved_seconds < v_wanted;
+        if not b.id = any (p_verified) and (b.rules_version <> p_rules or not exists (
+            select from build_specs s join pipelines p on p.id = s.pipeline_id where s.build_id = b.id))
+        then
+            outcome := 'unverified';
+            build := b.id;
+            workspace := w.id;
+            return;
+        end if;
+
+        v_now := clock_timestamp();
+        update builds c
+        set status = 'running', claimed_by = p_token, claim_id = p_claim, started_at = v_now,
+            max_duration_seconds = v_wanted, lease_expires_at = v_now + p_lease_ms * interval '1 ms',
+            version = c.version + 1
+        where c.id = b.id;
+        perform leave_queue(w.id, 1, 1, v_wanted);
+        outcome := 'claimed';
+        build := b.id;
+        workspace := w.id;
+        return;
+    end loop;
+    if v_contended is not null then
+        outcome := 'contended';
+        workspace := v_contended;
+        return;
+    end if;
+    outcome := 'none';
+end $$;
+
+-- How long a build ran, in milliseconds, for what ended it: as its worker says but at most what was seen, up to the
+-- last expiry of its lease, or up to its deadline. (`rules::budget`)
+create function run_time_ms(
+    p_kind text, p_started timestamptz, p_lease_end timestamptz, p_max_seconds integer, p_reported_ms bigint, p_now timestamptz
+) returns bigint language sql immutable parallel safe as $$
+    select greatest(0, case p_kind
+        when 'completed' then least(p_reported_ms, ceil(extract(epoch from p_now - p_started) * 1000)::bigint)
+        when 'lost' then ceil(extract(epoch from p_lease_end - p_started) * 1000)::bigint
+        else p_max_seconds * 1000::bigint end)
+$$;
