@@ -1,0 +1,307 @@
+//! What may enter the queue, and what is refused with nothing left behind (SPEC.md, Admission; issue: bad input).
+
+use crate::Board;
+use http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+async fn submit(board: &Board, body: &Value) -> crate::scenario::Answer {
+    board.call(Method::POST, "/api/v1/builds", &board.api, body).await
+}
+
+async fn submit_with_key(board: &Board, key: &str, body: &Value) -> crate::scenario::Answer {
+    let request = Request::post("/api/v1/builds")
+        .header("authorization", format!("Bearer {}", board.api))
+        .header("content-type", "application/json")
+        .header("idempotency-key", key)
+        .body(axum::body::Body::from(body.to_string()))
+        .expect("a request");
+    board.send(request).await
+}
+
+async fn builds(board: &Board) -> i64 {
+    board.number("select count(*) from builds").await
+}
+
+#[tokio::test]
+async fn a_submit_answers_201_with_the_build_and_where_it_is() {
+    let board = Board::new().await;
+    let answer = submit(&board, &json!({ "pipeline": "main", "ref": "v1.2", "env": { "A": "b" } })).await;
+    assert_eq!(answer.status, StatusCode::CREATED);
+    let id = answer.body["id"].as_str().expect("an id").to_owned();
+    assert_eq!(answer.headers["location"], format!("/api/v1/builds/{id}"));
+    assert_eq!(answer.body["status"], "pending");
+    assert_eq!(answer.body["ref"], "v1.2");
+    assert_eq!(answer.body["position"], 0);
+    board.holds_together().await;
+}
+
+#[tokio::test]
+async fn steps_and_env_are_copied_at_admission() {
+    let board = Board::new().await;
+    board.submit().await;
+    let mut changed = crate::scenario::pipeline();
+    changed["steps"][0]["commands"] = json!(["rm -rf everything"]);
+    board.pipeline(&board.api, "main", &changed).await;
+    let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
+    assert_eq!(job["steps"][0]["commands"], json!(["make test"]));
+}
+
+#[tokio::test]
+async fn what_a_caller_can_mend_is_a_422_that_names_the_field() {
+    let board = Board::new().await;
+    let cases = [
+        (json!({ "pipeline": "nobody" }), "pipeline"),
+        (json!({ "pipeline": "No Slug" }), "pipeline"),
+        (json!({ "pipeline": "main", "ref": "--upload-pack=x" }), "ref"),
+        (json!({ "pipeline": "main", "ref": "a..b" }), "ref"),
+        (json!({ "pipeline": "main", "ref": "a@{1}" }), "ref"),
+        (json!({ "pipeline": "main", "ref": "a\u{7}b" }), "ref"),
+        (json!({ "pipeline": "main", "ref": "" }), "ref"),
+        (json!({ "pipeline": "main", "env": { "A=B": "c" } }), "env"),
+        (json!({ "pipeline": "main", "env": { "A\u{0}": "c" } }), "env"),
+        (json!({ "pipeline": "main", "env": { "A": "c\u{0}d" } }), "env.A"),
+    ];
+    for (body, field) in cases {
+        let answer = submit(&board, &body).await;
+        assert_eq!(answer.said(), (422, "invalid"), "{body}");
+        assert_eq!(answer.body["field"], field, "{body}");
+    }
+    assert_eq!(builds(&board).await, 0);
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_plain_https_makes_no_pipeline() {
+    let board = Board::new().await;
+    for repository in [
+        "http://git.example/a.git",
+        "file:///etc/passwd",
+        "ssh://git@git.example/a.git",
+        "git@git.example:a.git",
+        "https://user:hunter2@git.example/a.git",
+        "https://user@git.example/a.git",
+        "ext::sh -c id",
+        "--upload-pack=x",
+        "",
+    ] {
+        let mut spec = crate::scenario::pipeline();
+        spec["repository"] = json!(repository);
+        let answer = board.call(Method::PUT, "/api/v1/pipelines/bad", &board.api, &spec).await;
+        assert_eq!(answer.said(), (422, "invalid"), "{repository}");
+        assert_eq!(answer.body["field"], "repository", "{repository}");
+        assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
+    }
+    assert_eq!(board.number("select count(*) from pipelines where slug = 'bad'").await, 0);
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_of_ours_is_told_apart() {
+    let board = Board::new().await;
+    let huge = format!("{{\"pipeline\": \"{}\"}}", "x".repeat(2 * 1024 * 1024));
+    let cases = [
+        ("application/json", "{\"pipeline\": ", 400, "bad_request"),
+        ("application/json", "{\"pipeline\": \"main\"} {}", 400, "bad_request"),
+        ("application/json", "{\"pipeline\": \"main\", \"colour\": \"red\"}", 400, "bad_request"),
+        ("application/json", "{\"pipeline\": 7}", 400, "bad_request"),
+        ("application/json", "", 400, "bad_request"),
+        ("application/json", "\u{0}", 400, "bad_request"),
+        ("text/plain", "{\"pipeline\": \"main\"}", 415, "unsupported_media_type"),
+        ("application/json", huge.as_str(), 413, "too_large"),
+    ];
+    for (kind, body, status, code) in cases {
+        let request = Request::post("/api/v1/builds")
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("content-type", kind)
+            .body(axum::body::Body::from(body.to_owned()))
+            .expect("a request");
+        let answer = board.send(request).await;
+        let start: String = body.chars().take(40).collect();
+        assert_eq!(answer.said(), (status, code), "{kind} {start}");
+        assert_eq!(answer.headers["content-type"], "application/problem+json", "{kind} {start}");
+        assert!(answer.body["request_id"].as_str().is_some_and(|id| !id.is_empty()));
+    }
+    assert_eq!(builds(&board).await, 0);
+}
+
+#[tokio::test]
+async fn an_error_in_a_body_does_not_repeat_its_values() {
+    let board = Board::new().await;
+    let body = json!({ "pipeline": { "token": "hunter2" } });
+    let answer = submit(&board, &body).await;
+    assert_eq!(answer.said(), (400, "bad_request"));
+    let body = json!({ "pipeline": "main", "env": { "KEY": 7, "x": "hunter2" }, "hunter2": 1 });
+    let other = submit(&board, &body).await;
+    assert!(
+        !format!("{}{}", answer.body, json!(other.body["detail"]).to_string().replace("unknown field `hunter2`", ""))
+            .contains("hunter2")
+    );
+}
+
+#[tokio::test]
+async fn a_month_that_is_spent_is_402_and_inserts_nothing() {
+    let board = Board::new().await;
+    board.execute("update workspaces set charged_seconds = plan_seconds_per_month").await;
+    assert_eq!(submit(&board, &json!({ "pipeline": "main" })).await.said(), (402, "minutes_exhausted"));
+    assert_eq!(builds(&board).await, 0);
+}
+
+#[tokio::test]
+async fn last_months_charges_do_not_count() {
+    let board = Board::new().await;
+    board
+        .execute(
+            "update workspaces set charged_seconds = plan_seconds_per_month,
+                 charged_month = (charged_month - interval '1 month')::date",
+        )
+        .await;
+    assert_eq!(submit(&board, &json!({ "pipeline": "main" })).await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn the_pending_limit_is_429_with_retry_after_and_the_one_below_is_admitted() {
+    let board = Board::new().await;
+    board.execute("update workspaces set plan_pending_max = 2").await;
+    board.submit().await;
+    board.submit().await;
+    let answer = submit(&board, &json!({ "pipeline": "main" })).await;
+    assert_eq!(answer.said(), (429, "queue_full"));
+    let after: u32 = answer.headers["retry-after"].to_str().ok().and_then(|s| s.parse().ok()).expect("seconds");
+    assert!((1..=15).contains(&after));
+    assert_eq!(builds(&board).await, 2);
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_read_is_503() {
+    let board = Board::new().await;
+    let api = board.tenant("planless", Value::Null).await;
+    let answer = board.call(Method::POST, "/api/v1/builds", &api, &json!({ "pipeline": "main" })).await;
+    assert_eq!(answer.said(), (503, "billing_unavailable"));
+    assert_eq!(builds(&board).await, 0);
+}
+
+#[tokio::test]
+async fn the_same_key_and_body_return_the_first_build_and_another_body_is_422() {
+    let board = Board::new().await;
+    let body = json!({ "pipeline": "main" });
+    let first = submit_with_key(&board, "k1", &body).await.id();
+    assert_eq!(submit_with_key(&board, "k1", &body).await.id(), first);
+    let other = json!({ "pipeline": "main", "ref": "dev" });
+    assert_eq!(submit_with_key(&board, "k1", &other).await.said(), (422, "idempotency_mismatch"));
+    assert_ne!(submit_with_key(&board, "k2", &body).await.id(), first);
+    assert_eq!(builds(&board).await, 2);
+}
+
+#[tokio::test]
+async fn a_key_is_looked_up_before_billing_and_a_refusal_stores_nothing() {
+    let board = Board::new().await;
+    let body = json!({ "pipeline": "main" });
+    let first = submit_with_key(&board, "k1", &body).await.id();
+    board.execute("update workspaces set charged_seconds = plan_seconds_per_month").await;
+    assert_eq!(submit_with_key(&board, "k1", &body).await.id(), first);
+    assert_eq!(submit_with_key(&board, "k2", &body).await.said(), (402, "minutes_exhausted"));
+    board.execute("update workspaces set charged_seconds = 0").await;
+    assert_ne!(submit_with_key(&board, "k2", &body).await.id(), first);
+}
+
+#[tokio::test]
+async fn a_key_older_than_a_day_counts_no_more() {
+    let board = Board::new().await;
+    let body = json!({ "pipeline": "main" });
+    let first = submit_with_key(&board, "k1", &body).await.id();
+    board.execute("update idempotency_keys set created_at = created_at - interval '23 h 59 min'").await;
+    assert_eq!(submit_with_key(&board, "k1", &body).await.id(), first);
+    board.execute("update idempotency_keys set created_at = created_at - interval '2 min'").await;
+    assert_ne!(submit_with_key(&board, "k1", &body).await.id(), first);
+}
+
+#[tokio::test]
+async fn another_workspaces_key_is_another_key() {
+    let board = Board::new().await;
+    let body = json!({ "pipeline": "main" });
+    let first = submit_with_key(&board, "k1", &body).await.id();
+    let mut other = Board { api: board.tenant("umbrella", json!({ "minutes_per_month": 10 })).await, ..board };
+    assert_ne!(submit_with_key(&other, "k1", &body).await.id(), first);
+    other.api.clear();
+}
+
+#[tokio::test]
+async fn a_retry_is_a_new_build_of_the_same_snapshot_and_commit() {
+    let board = Board::new().await;
+    let first = board.running().await;
+    let commit = "a".repeat(40);
+    let report = json!({ "status": "failed", "end_reason": "step_failed", "ran_ms": 1, "commit": commit });
+    let retry = format!("/api/v1/builds/{first}/retry");
+    assert_eq!(board.call(Method::POST, &retry, &board.api, &Value::Null).await.said(), (409, "build_not_final"));
+    let _ = board.complete(first, &report).await.ok();
+    let second = board.call(Method::POST, &retry, &board.api, &Value::Null).await;
+    assert_eq!(second.status, StatusCode::CREATED);
+    assert_eq!(second.body["retry_of"], first.to_string());
+    let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
+    assert_eq!(job["commit"], commit);
+    assert_eq!(job["build_id"], second.body["id"]);
+}
+
+#[tokio::test]
+async fn a_retry_with_a_key_is_done_once() {
+    let board = Board::new().await;
+    let first = board.ended("failed").await;
+    let request = || {
+        Request::post(format!("/api/v1/builds/{first}/retry"))
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("idempotency-key", "again")
+            .body(axum::body::Body::empty())
+            .expect("a request")
+    };
+    let second = board.send(request()).await.id();
+    assert_eq!(board.send(request()).await.id(), second);
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_waiting_build_ends_it_and_costs_nothing() {
+    let board = Board::new().await;
+    let (first, second) = (board.submit().await, board.submit().await);
+    let cancel = format!("/api/v1/builds/{first}/cancel");
+    for _ in 0..2 {
+        let build = board.call(Method::POST, &cancel, &board.api, &Value::Null).await.ok();
+        assert_eq!((&build["status"], &build["end_reason"]), (&json!("cancelled"), &json!("user")));
+        assert_eq!(build["charged_seconds"], 0);
+    }
+    assert_eq!(board.claim().await, Some(second));
+    board.holds_together().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_running_build_is_told_to_its_worker_and_changes_no_status() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let cancel = format!("/api/v1/builds/{build}/cancel");
+    let body = json!({ "reason": "superseded" });
+    let seen = board.call(Method::POST, &cancel, &board.api, &body).await.ok();
+    assert_eq!((&seen["status"], &seen["cancel_requested"]), (&json!("running"), &json!(true)));
+    let beat = board.work(&format!("builds/{build}/heartbeat"), &json!({})).await.ok();
+    assert_eq!(beat["cancel"], "superseded");
+    let stored = board.send_logs(build, &[(1, "x")]).await.ok();
+    assert_eq!(stored["cancel"], "superseded");
+    let report = json!({ "status": "cancelled", "ran_ms": 1, "last_seq": 1 });
+    assert_eq!(board.complete(build, &report).await.ok()["status"], "cancelled");
+    assert_eq!(board.build(build).await["end_reason"], "superseded");
+}
+
+#[tokio::test]
+async fn a_cancel_with_a_stale_version_is_412_and_changes_nothing() {
+    let board = Board::new().await;
+    let build = board.submit().await;
+    let cancel = |version: &str| {
+        Request::post(format!("/api/v1/builds/{build}/cancel"))
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("if-match", version)
+            .body(axum::body::Body::empty())
+            .expect("a request")
+    };
+    let version = board.build(build).await["version"].as_i64().expect("a version");
+    let stale = board.send(cancel(&format!("\"{}\"", version + 1))).await;
+    assert_eq!(stale.said(), (412, "concurrent_update"));
+    assert_eq!(board.build(build).await["status"], "pending");
+    assert_eq!(board.send(cancel("7")).await.said(), (400, "bad_request"));
+    assert_eq!(board.send(cancel(&format!("\"{version}\""))).await.ok()["status"], "cancelled");
+}

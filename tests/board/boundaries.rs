@@ -1,0 +1,122 @@
+//! The house's own rules: who may depend on whom, and which words stand where (STYLE.md; CONTRIBUTING.md).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The names under `[dependencies]` of a crate's manifest.
+fn dependencies(folder: &str) -> BTreeSet<String> {
+    let manifest = read(&format!("{folder}/Cargo.toml"));
+    let section = manifest.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
+    let names = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_owned).collect()
+}
+
+const FUNCTIONS: [&str; 7] = ["admission", "board", "claim", "complete", "heartbeat", "logs", "reaper"];
+const LIBRARIES: [&str; 4] = ["edge", "protocol", "rules", "store"];
+
+fn ours(folder: &str) -> BTreeSet<String> {
+    let names = dependencies(folder);
+    let is_ours = |name: &String| {
+        FUNCTIONS.contains(&name.as_str()) || LIBRARIES.contains(&name.as_str()) || name == "localstack"
+    };
+    names.into_iter().filter(is_ours).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    assert_eq!(ours("functions/lib/rules"), set(&[]));
+    assert_eq!(ours("functions/lib/protocol"), set(&["rules"]));
+    assert_eq!(ours("functions/lib/store"), set(&["protocol", "rules"]));
+    assert_eq!(ours("functions/lib/edge"), set(&["protocol", "rules", "store"]));
+    assert_eq!(ours("worker-image"), set(&["protocol", "rules"]));
+    for function in FUNCTIONS {
+        let names = ours(&format!("functions/{function}"));
+        assert!(names.is_subset(&set(&LIBRARIES)), "{function} knows {names:?}");
+    }
+}
+
+#[test]
+fn rules_depend_on_no_io_clock_or_dice() {
+    assert_eq!(dependencies("functions/lib/rules"), set(&["serde"]));
+    for file in files("functions/lib/rules/src", "rs") {
+        let text = std::fs::read_to_string(&file).expect("a file of the workspace");
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        for word in ["std::fs", "std::net::Tcp", "Instant", "SystemTime", "std::env", "rand::"] {
+            assert!(!code.contains(word), "{}: {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn only_store_and_tests_name_sqlx() {
+    for folder in ["functions", "worker-image", "localstack", "cli"] {
+        for file in files(folder, "toml") {
+            let is_store = file.ends_with("lib/store/Cargo.toml");
+            let text = std::fs::read_to_string(&file).expect("a file of the workspace");
+            assert!(is_store || !text.contains("sqlx"), "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_aws_sdk_in_the_workspace() {
+    assert!(!read("Cargo.lock").contains("name = \"aws-sdk-"), "the one-machine stack builds without the AWS SDK");
+}
+
+#[test]
+fn every_crate_takes_the_workspaces_lints_and_versions() {
+    for file in
+        ["functions", "worker-image", "localstack", "cli", "tests"].iter().flat_map(|folder| files(folder, "toml"))
+    {
+        if file.file_name().is_some_and(|name| name == "Cargo.toml") {
+            let text = std::fs::read_to_string(&file).expect("a file of the workspace");
+            assert!(text.contains("[lints]\nworkspace = true"), "{}", file.display());
+            let version = |line: &&str| line.contains("version = \"") && !line.starts_with("version");
+            assert_eq!(text.lines().find(version), None, "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_state_chart_is_the_rules_table() {
+    use rules::Status;
+    use rules::status::Actor;
+    let chart = read("ARCHITECTURE.md");
+    let arrow = |from: Status, to: Status| chart.contains(&format!("{from} --> {to}"));
+    for from in Status::ALL {
+        for to in Status::ALL {
+            let actors = [Actor::Claim, Actor::Complete, Actor::Reaper, Actor::Cancel];
+            let allowed = actors.iter().any(|actor| from.may_become(*to, *actor));
+            assert!(from == to || allowed == arrow(*from, *to), "{from} --> {to}");
+        }
+    }
+}
+
+/// Files below `folder` with this ending, without what builds leave.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == ending) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}

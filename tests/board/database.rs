@@ -1,0 +1,105 @@
+//! The invariants in the schema: each CHECK refuses what breaks it, and the words are those of `rules`.
+
+use crate::Board;
+use rules::{CancelReason, EndReason, Status};
+
+/// Runs `statement` and expects the constraint `name` to refuse it.
+async fn refused(board: &Board, statement: &str, name: &str) {
+    match board.try_execute(statement).await {
+        Err(sqlx::Error::Database(error)) => assert_eq!(error.constraint(), Some(name), "{statement}: {error}"),
+        other => panic!("{statement}: {other:?}, expected {name}"),
+    }
+}
+
+#[tokio::test]
+async fn a_final_status_is_never_changed() {
+    let board = Board::new().await;
+    let build = board.ended("success").await;
+    for change in ["status = 'failed', end_reason = 'internal'", "charged_seconds = 0", "ended_at = now()"] {
+        refused(&board, &format!("update builds set {change} where id = '{build}'"), "builds_final_is_final").await;
+    }
+}
+
+#[tokio::test]
+async fn every_check_of_a_build_refuses_what_breaks_it() {
+    let board = Board::new().await;
+    let (pending, running) = (board.submit().await, board.running().await);
+    let cases = [
+        (pending, "status = 'paused', ended_at = now(), charged_seconds = 0", "builds_status_known"),
+        (
+            pending,
+            "status = 'failed', end_reason = 'bored', ended_at = now(), charged_seconds = 0",
+            "builds_end_reason_known",
+        ),
+        (pending, "lease_expires_at = now()", "builds_pending_is_unclaimed"),
+        (running, "lease_expires_at = null", "builds_running_is_leased"),
+        (running, "status = 'success'", "builds_final_has_an_end"),
+        (running, "status = 'success', ended_at = now(), charged_seconds = 99999", "builds_charge_within_reservation"),
+        (running, "status = 'failed', ended_at = now(), charged_seconds = 0", "builds_reason_fits_status"),
+        (
+            running,
+            "status = 'timed_out', end_reason = 'user', ended_at = now(), charged_seconds = 0",
+            "builds_reason_fits_status",
+        ),
+        (
+            running,
+            "status = 'failed', end_reason = 'bad_ref', ended_at = now(), charged_seconds = 0",
+            "builds_unstarted_reasons_fit",
+        ),
+        (pending, "status = 'success', ended_at = now(), charged_seconds = 0", "builds_unstarted_is_not_success"),
+        (
+            pending,
+            "status = 'cancelled', end_reason = 'user', ended_at = now(), charged_seconds = 1",
+            "builds_charge_within_reservation",
+        ),
+        (running, "max_duration_seconds = 0", "builds_reservation_is_positive"),
+        (pending, "error_message = repeat('x', 1025)", "builds_error_message_is_short"),
+        (running, "cancel_requested_at = now(), cancel_reason = 'mood'", "builds_cancel_reason_known"),
+        (running, "cancel_requested_at = now()", "builds_cancel_has_a_reason"),
+        (running, "completed = true", "builds_completed_is_final"),
+        (pending, "max_duration_seconds = 5", "builds_started_has_a_claim"),
+    ];
+    for (build, change, name) in cases {
+        refused(&board, &format!("update builds set {change} where id = '{build}'"), name).await;
+    }
+}
+
+#[tokio::test]
+async fn every_check_of_a_workspace_refuses_what_breaks_it() {
+    let board = Board::new().await;
+    let cases = [
+        ("slug = 'Not A Slug'", "workspaces_slug_is_one"),
+        ("plan_running_max = null", "workspaces_plan_is_whole"),
+        ("plan_seconds_per_month = -1", "workspaces_plan_is_not_negative"),
+        ("running = -1", "workspaces_sums_are_not_negative"),
+        ("reserved_seconds = 1", "workspaces_reserve_only_for_running"),
+        ("pending = 1", "workspaces_head_only_while_pending"),
+        ("charged_month = '2026-01-02'", "workspaces_month_is_a_first"),
+    ];
+    for (change, name) in cases {
+        refused(&board, &format!("update workspaces set {change}"), name).await;
+    }
+}
+
+#[tokio::test]
+async fn the_words_of_the_schema_are_those_of_the_rules() {
+    let board = Board::new().await;
+    let words = |name: &'static str| board.check_words(name);
+    let statuses: Vec<_> = Status::ALL.iter().map(|word| word.as_str().to_owned()).collect();
+    assert_eq!(words("builds_status_known").await, statuses);
+    let reasons: Vec<_> = EndReason::ALL.iter().map(|word| word.as_str().to_owned()).collect();
+    assert_eq!(words("builds_end_reason_known").await, reasons);
+    let cancels: Vec<_> = CancelReason::ALL.iter().map(|word| word.as_str().to_owned()).collect();
+    assert_eq!(words("builds_cancel_reason_known").await, cancels);
+}
+
+#[tokio::test]
+async fn ids_are_uuids_of_version_7_and_sort_by_time() {
+    let board = Board::new().await;
+    let first = board.submit().await;
+    let second = board.submit().await;
+    assert_eq!((first.get_version_num(), second.get_version_num()), (7, 7));
+    assert_eq!(first.get_variant(), uuid::Variant::RFC4122);
+    board.execute("select pg_sleep(0.002)").await;
+    assert!(board.submit().await > second);
+}

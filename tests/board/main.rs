@@ -1,0 +1,18 @@
+//! The promises of SPEC.md, held against real Postgres: handlers in this process, a fresh database for each test.
+
+#![allow(clippy::disallowed_methods, reason = "tests state their own SQL, to see what is really stored")]
+
+pub(crate) use callboard_tests::{Board, scenario};
+
+mod admission;
+mod board;
+mod boundaries;
+mod claims;
+mod database;
+mod endings;
+mod faults;
+mod leases;
+mod logs;
+mod races;
+mod round_trips;
+mod sweeps;

@@ -1,0 +1,81 @@
+//! How many statements each worker call costs, as the server counts them, and what a heartbeat leaves alone.
+
+use crate::Board;
+use serde_json::json;
+use std::future::Future;
+use uuid::Uuid;
+
+/// Runs `call` and counts the statements that the server ran for it, transactions' BEGIN and COMMIT among them. Each is a
+/// round trip.
+async fn count<T>(board: &Board, call: impl Future<Output = T>) -> i64 {
+    board.execute("create extension if not exists pg_stat_statements").await;
+    let ours = "dbid = (select oid from pg_database where datname = current_database())";
+    let reset = format!(
+        "select pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database() and '{ours}' <> ''"
+    );
+    board.execute(&reset).await;
+    let _ = call.await;
+    let calls = format!(
+        "select coalesce(sum(calls), 0)::bigint from pg_stat_statements where {ours} and query not like '%pg_stat_statements%'"
+    );
+    board.number(&calls).await
+}
+
+#[tokio::test]
+async fn a_claim_and_a_complete_cost_two_statements_a_heartbeat_and_a_log_batch_one() {
+    let board = Board::new().await;
+    board.submit().await;
+    // The pool's first connection sets itself up.
+    let build = board.running().await;
+    assert_eq!(count(&board, board.claim_as(&board.worker, Uuid::new_v4())).await, 2, "claim");
+    let beat = async { board.work(&format!("builds/{build}/heartbeat"), &json!({})).await.ok() };
+    assert_eq!(count(&board, beat).await, 1, "heartbeat");
+    assert_eq!(count(&board, board.send_logs(build, &[(1, "a"), (2, "b")])).await, 1, "logs");
+    let report = json!({ "status": "success", "ran_ms": 1, "last_seq": 2 });
+    assert_eq!(count(&board, board.complete(build, &report)).await, 2, "complete");
+    board.holds_together().await;
+}
+
+#[tokio::test]
+async fn a_claim_of_nothing_costs_one_statement() {
+    let board = Board::new().await;
+    let _ = board.claim().await;
+    assert_eq!(count(&board, board.claim_as(&board.worker, Uuid::new_v4())).await, 1);
+}
+
+#[tokio::test]
+async fn a_heartbeat_changes_nothing_that_is_in_an_index() {
+    let board = Board::new().await;
+    let changed = ["lease_expires_at", "phase", "last_output_age_ms"];
+    let indexes = "select count(*) from pg_indexes where tablename = 'builds' and indexdef like '%COLUMN%'";
+    for column in changed {
+        assert_eq!(board.number(&indexes.replace("COLUMN", column)).await, 0, "{column}");
+    }
+    let indexed = "select count(*) from pg_index i where i.indrelid = 'builds'::regclass and i.indisvalid";
+    assert!(board.number(indexed).await > 0);
+}
+
+#[tokio::test]
+async fn a_claim_reads_no_row_of_workspaces_that_it_skips() {
+    let board = Board::new().await;
+    board
+        .execute(
+            "insert into workspaces (slug, plan_seconds_per_month, plan_build_seconds_max, plan_running_max, plan_pending_max,
+                 pending, head_number, head_seconds)
+             select 's' || n, 1000, 1000, 0, 1000, 1, -n, 60 from generate_series(1, 5000) n",
+        )
+        .await;
+    board.execute("analyze workspaces").await;
+    let read = "select (pg_stat_get_numscans(oid) * 0 + pg_stat_get_xact_tuples_returned(oid) * 0
+        + coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0))::bigint
+        from pg_stat_user_tables t join pg_class c on c.oid = t.relid where t.relname = 'workspaces'";
+    board.submit().await;
+    board.execute("select pg_stat_force_next_flush()").await;
+    let before = board.number(read).await;
+    assert!(board.claim().await.is_some());
+    // The claiming connection reports its counters when it is next idle for a moment, or closed.
+    board.shell.store.close().await;
+    board.execute("select pg_stat_force_next_flush()").await;
+    let after = board.number(read).await;
+    assert!(after - before < 50, "{} rows of workspaces were read", after - before);
+}

@@ -1,0 +1,414 @@
+//! A board to tell stories on: a fresh database, every function's routes, and words for what happens.
+
+use axum::Router;
+use axum::body::Body;
+use edge::auth::{WorkerToken, new_token};
+use edge::config::{LOG_LIMITS, SecretsKey};
+use edge::{Config, Shell};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use protocol::admin::TokenKind;
+use rules::Timing;
+use serde_json::{Value, json};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
+use std::str::FromStr as _;
+use tower::ServiceExt as _;
+use uuid::Uuid;
+
+/// The database that every test's database is cloned from.
+const TEMPLATE: &str = "callboard_template";
+/// Of all tests on one server, one at a time makes the template or a clone of it.
+const TEMPLATE_LOCK: i64 = 0x63_616c_6c62;
+
+/// A board of its own, with one workspace (`acme`), its pipeline (`main`) and a worker's token.
+pub struct Board {
+    /// Every function's routes.
+    pub app: Router,
+    /// What handlers work with.
+    pub shell: Shell,
+    /// Straight to the database.
+    pub pool: PgPool,
+    /// A token of the workspace `acme`.
+    pub api: String,
+    /// A worker's token.
+    pub worker: String,
+    /// An operator's token.
+    pub operator: String,
+}
+
+/// A status and a body.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: http::HeaderMap,
+    /// The body, as it came.
+    pub bytes: Vec<u8>,
+    /// The body, if it is JSON; else null.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The status as a number, and the problem's code if it has one.
+    #[must_use]
+    pub fn said(&self) -> (u16, &str) {
+        (self.status.as_u16(), self.body["code"].as_str().unwrap_or(""))
+    }
+
+    /// The body of an answer that must be a success.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    #[must_use]
+    pub fn ok(self) -> Value {
+        assert!(self.status.is_success(), "{} {}", self.status, self.body);
+        self.body
+    }
+
+    /// The `id` of the body.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn id(self) -> Uuid {
+        let body = self.ok();
+        body["id"].as_str().or(body["build_id"].as_str()).and_then(|id| id.parse().ok()).expect("an id in the answer")
+    }
+}
+
+/// The server's address, from `CALLBOARD_TEST_POSTGRES`.
+fn server() -> PgConnectOptions {
+    let url = std::env::var("CALLBOARD_TEST_POSTGRES")
+        .expect("set CALLBOARD_TEST_POSTGRES to the address of a Postgres server for tests, or use ./tests/run");
+    PgConnectOptions::from_str(&url).expect("CALLBOARD_TEST_POSTGRES is the address of a Postgres server")
+}
+
+/// A fresh database with all migrations.
+async fn database() -> PgConnectOptions {
+    let mut admin = PgConnection::connect_with(&server()).await.expect("the test server answers");
+    execute(&mut admin, &format!("select pg_advisory_lock({TEMPLATE_LOCK})")).await;
+    make_template(&mut admin).await;
+    let name = format!("t_{}", Uuid::new_v4().simple());
+    execute(&mut admin, &format!("create database {name} template {TEMPLATE}")).await;
+    admin.close().await.expect("closing");
+    server().database(&name)
+}
+
+async fn make_template(admin: &mut PgConnection) {
+    let exists = sqlx::query_scalar::<_, bool>(AssertSqlSafe(format!(
+        "select exists (select from pg_database where datname = '{TEMPLATE}')"
+    )));
+    if exists.fetch_one(&mut *admin).await.expect("the test server answers") {
+        return;
+    }
+    let making = format!("{TEMPLATE}_making");
+    execute(admin, &format!("drop database if exists {making}")).await;
+    execute(admin, &format!("create database {making}")).await;
+    let store = store::Store::connect_lazy(&url(&server().database(&making)), 1).expect("an address");
+    store::migrations::apply(&store).await.expect("migrations apply");
+    store.close().await;
+    execute(admin, &format!("alter database {making} rename to {TEMPLATE}")).await;
+}
+
+fn url(options: &PgConnectOptions) -> String {
+    use sqlx::ConnectOptions as _;
+    options.to_url_lossy().to_string()
+}
+
+async fn execute(conn: &mut PgConnection, statement: &str) {
+    sqlx::query(AssertSqlSafe(statement.to_owned())).execute(conn).await.expect("a statement of the test itself");
+}
+
+/// SPEC.md's numbers.
+#[must_use]
+pub fn config(database_url: String) -> Config {
+    Config {
+        database_url,
+        database_connections: 20,
+        secrets_key: SecretsKey { id: "test".into(), bytes: [7; 32] },
+        timing: Timing::default(),
+        log: LOG_LIMITS,
+    }
+}
+
+/// Every function's routes, as the one-machine stack mounts them.
+#[must_use]
+pub fn routes() -> edge::Routes {
+    admission::routes()
+        .merge(board::routes())
+        .merge(claim::routes())
+        .merge(complete::routes())
+        .merge(heartbeat::routes())
+        .merge(logs::routes())
+        .merge(reaper::routes())
+}
+
+impl Board {
+    /// A board with SPEC.md's numbers.
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A board with settings of the test's own.
+    pub async fn with(set: impl FnOnce(&mut Config)) -> Self {
+        let options = database().await;
+        let mut config = config(url(&options));
+        set(&mut config);
+        let shell = Shell::new(config).expect("settings of the test itself");
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+        let app = edge::app(routes(), shell.clone());
+        let mut board = Self { app, shell, pool, api: String::new(), worker: String::new(), operator: String::new() };
+        board.operator = board.token(TokenKind::Operator, None).await;
+        board.worker = board.token(TokenKind::Worker, None).await;
+        board.workspace("acme", &json!({ "minutes_per_month": 100_000, "running_max": 100 })).await;
+        board.api = board.token(TokenKind::Api, Some("acme")).await;
+        board.pipeline(&board.api, "main", &pipeline()).await;
+        board
+    }
+
+    /// Stores a new token.
+    pub async fn token(&self, kind: TokenKind, workspace: Option<&str>) -> String {
+        let token = new_token(kind);
+        let WorkerToken { id, digest } = WorkerToken::of(&token);
+        assert!(store::tokens::insert(&self.shell.store, &id, &digest, kind, workspace, "").await.expect("stored"));
+        token
+    }
+
+    /// Makes a workspace with a plan; `null`: without one.
+    pub async fn workspace(&self, slug: &str, plan: &Value) {
+        let mut tx = self.shell.store.begin().await.expect("a transaction");
+        assert!(store::workspaces::insert(&mut tx, slug).await.expect("stored"), "{slug} exists");
+        if !plan.is_null() {
+            let limits = serde_json::from_value(plan.clone()).expect("a plan of the test itself");
+            assert!(store::workspaces::set_plan(&mut tx, slug, &limits).await.expect("stored"));
+        }
+        tx.commit().await.expect("stored");
+    }
+
+    /// A workspace with a plan, its pipeline `main`, and a token of it.
+    pub async fn tenant(&self, slug: &str, plan: Value) -> String {
+        self.workspace(slug, &plan).await;
+        let api = self.token(TokenKind::Api, Some(slug)).await;
+        self.pipeline(&api, "main", &pipeline()).await;
+        api
+    }
+
+    /// Sets up a pipeline.
+    pub async fn pipeline(&self, api: &str, slug: &str, spec: &Value) {
+        let token = WorkerToken::of(api);
+        let known = store::tokens::check(&self.shell.store, &token.id, &token.digest, TokenKind::Api).await;
+        let workspace = known.expect("stored").flatten().expect("a workspace's token");
+        let spec = serde_json::from_value(spec.clone()).expect("a pipeline of the test itself");
+        store::pipelines::put(&self.shell.store, workspace, slug, &spec).await.expect("stored");
+    }
+
+    /// Any call, with a JSON body unless it is null.
+    pub async fn call(&self, method: Method, path: &str, token: &str, body: &Value) -> Answer {
+        let mut request =
+            Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"));
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            request = request.header("content-type", "application/json");
+            Body::from(body.to_string())
+        };
+        self.send(request.body(body).expect("a request of the test itself")).await
+    }
+
+    /// Any request.
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.app.clone().oneshot(request).await.expect("the app answers");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a whole body").to_bytes().to_vec();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, headers: parts.headers, bytes, body }
+    }
+
+    /// A GET by the workspace `acme`.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.call(Method::GET, path, &self.api, &Value::Null).await
+    }
+
+    /// A POST by the worker.
+    pub async fn work(&self, path: &str, body: &Value) -> Answer {
+        self.call(Method::POST, &format!("/internal/worker/{path}"), &self.worker, body).await
+    }
+
+    /// Submits a build of `acme`'s pipeline.
+    pub async fn submit(&self) -> Uuid {
+        self.submit_as(&self.api).await
+    }
+
+    /// Submits a build of a tenant's pipeline `main`.
+    pub async fn submit_as(&self, api: &str) -> Uuid {
+        self.call(Method::POST, "/api/v1/builds", api, &json!({ "pipeline": "main" })).await.id()
+    }
+
+    /// A claim with this `claim_id`.
+    pub async fn claim_as(&self, worker: &str, claim_id: Uuid) -> Answer {
+        let body = json!({ "claim_id": claim_id, "worker": {
+            "name": "w1", "version": "test", "host_id": "h1", "isolation": ["bubblewrap"], "labels": [] } });
+        self.call(Method::POST, "/internal/worker/claim", worker, &body).await
+    }
+
+    /// A new claim; `None`: nothing to do.
+    pub async fn claim(&self) -> Option<Uuid> {
+        let answer = self.claim_as(&self.worker, Uuid::new_v4()).await;
+        (answer.status != StatusCode::NO_CONTENT).then(|| answer.id())
+    }
+
+    /// A build that the worker holds.
+    pub async fn running(&self) -> Uuid {
+        self.submit().await;
+        self.claim().await.expect("the build that was just submitted")
+    }
+
+    /// The worker reports an end.
+    pub async fn complete(&self, build: Uuid, report: &Value) -> Answer {
+        self.work(&format!("builds/{build}/complete"), report).await
+    }
+
+    /// A build that its worker ended with `status`.
+    pub async fn ended(&self, status: &str) -> Uuid {
+        let build = self.running().await;
+        if status == "cancelled" {
+            let path = format!("/api/v1/builds/{build}/cancel");
+            let _ = self.call(Method::POST, &path, &self.api, &Value::Null).await.ok();
+        }
+        let _ = self.complete(build, &json!({ "status": status, "ran_ms": 1 })).await.ok();
+        build
+    }
+
+    /// Sends chunks; each is `(seq, text)`.
+    pub async fn send_logs(&self, build: Uuid, chunks: &[(u64, &str)]) -> Answer {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|(seq, text)| json!({ "seq": seq, "step": "test", "stream": "stdout", "at_ms": 5, "text": text }))
+            .collect();
+        self.work(&format!("builds/{build}/logs"), &json!({ "chunks": chunks })).await
+    }
+
+    /// The build as `acme` sees it.
+    pub async fn build(&self, build: Uuid) -> Value {
+        self.get(&format!("/api/v1/builds/{build}")).await.ok()
+    }
+
+    /// The workspace `acme` as it sees itself.
+    pub async fn usage(&self) -> Value {
+        self.get("/api/v1/workspace").await.ok()
+    }
+
+    /// Lets `seconds` pass for a build: everything that happened to it was that much earlier.
+    pub async fn age(&self, build: Uuid, seconds: u32) {
+        self.execute(&format!(
+            "update builds set created_at = created_at - interval '{seconds} s',
+                 started_at = started_at - interval '{seconds} s',
+                 lease_expires_at = lease_expires_at - interval '{seconds} s' where id = '{build}'"
+        ))
+        .await;
+    }
+
+    /// One sweep by the operator.
+    pub async fn sweep(&self) -> Value {
+        self.call(Method::POST, "/api/v1/admin/sweep", &self.operator, &Value::Null).await.ok()
+    }
+
+    /// A statement of the test's own.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    pub async fn try_execute(&self, statement: &str) -> Result<u64, sqlx::Error> {
+        let done = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await?;
+        Ok(done.rows_affected())
+    }
+
+    /// A statement of the test's own that must succeed; how many rows it touched.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub async fn execute(&self, statement: &str) -> u64 {
+        self.try_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"))
+    }
+
+    /// The one number that a query of the test's own returns.
+    ///
+    /// # Panics
+    ///
+    /// If it returns none.
+    pub async fn number(&self, query: &str) -> i64 {
+        let row = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await;
+        row.unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
+    }
+
+    /// The quoted words of a CHECK, in its order.
+    pub async fn check_words(&self, constraint: &str) -> Vec<String> {
+        let query = format!("select pg_get_constraintdef(oid) from pg_constraint where conname = '{constraint}'");
+        let row = sqlx::query(AssertSqlSafe(query)).fetch_one(&self.pool).await.expect("a constraint of that name");
+        let text: String = row.get(0);
+        text.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// What must be so at the end of every story: sums on workspaces are those of their builds and charges, queue heads
+    /// are the oldest pending builds, logs have no holes.
+    ///
+    /// # Panics
+    ///
+    /// If one is not.
+    pub async fn holds_together(&self) {
+        for (what, query) in INVARIANTS {
+            assert_eq!(self.number(query).await, 0, "{what}");
+        }
+    }
+}
+
+const INVARIANTS: [(&str, &str); 7] = [
+    (
+        "running, reserved and pending are those of the builds",
+        "select count(*) from workspaces w cross join lateral (
+             select count(*) filter (where status = 'running') as running,
+                 coalesce(sum(max_duration_seconds) filter (where status = 'running'), 0) as reserved,
+                 count(*) filter (where status = 'pending') as pending
+             from builds where workspace_id = w.id) b
+         where (w.running, w.reserved_seconds, w.pending) is distinct from (b.running, b.reserved, b.pending)",
+    ),
+    (
+        "the head is the oldest pending build",
+        "select count(*) from workspaces w where (head_number, head_seconds) is distinct from (
+             select row(number, timeout_seconds) from (
+                 select b.number, b.timeout_seconds from builds b where b.workspace_id = w.id and b.status = 'pending'
+                 order by b.number limit 1) x) and exists (
+             select from builds b where b.workspace_id = w.id and b.status = 'pending') ",
+    ),
+    (
+        "what is charged is the month's ledger",
+        "select count(*) from workspaces w where charged_seconds is distinct from (
+             select coalesce(sum(seconds), 0) from charges c where c.workspace_id = w.id and c.month = w.charged_month)",
+    ),
+    (
+        "a started build that ended has one charge, the same as on its row",
+        "select count(*) from builds b full join charges c on c.build_id = b.id
+         where b.started_at is not null and b.ended_at is not null and b.charged_seconds is distinct from c.seconds",
+    ),
+    ("no charge without a started build", "select count(*) from charges c join builds b on b.id = c.build_id where b.started_at is null"),
+    (
+        "no workspace spent more than its plan",
+        "select count(*) from workspaces where charged_seconds + reserved_seconds > plan_seconds_per_month",
+    ),
+    (
+        "logs have no holes",
+        "select count(*) from log_heads h where coalesce(discarded_from, next_seq) - 1 is distinct from (
+             select count(*) from build_logs l where l.build_id = h.build_id)",
+    ),
+];
+
+/// A pipeline with one step.
+#[must_use]
+pub fn pipeline() -> Value {
+    json!({ "repository": "https://git.example/acme/app.git", "steps": [{ "name": "test", "commands": ["make test"] }] })
+}
