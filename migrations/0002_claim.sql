@@ -1,26 +1,25 @@
 -- The two functions that take builds out of a queue. They are functions because each is several statements that must
 -- see what was committed while they waited for a lock, and still be one round trip (docs/decisions/0002).
 
--- Sets a workspace's head to its oldest pending build, `p_taken` of which have just left the queue. The caller holds
--- the workspace's row.
-create function leave_queue(p_workspace uuid, p_taken integer, p_running integer, p_reserved integer) returns void
-language sql as $$
+-- Takes `p_taken` builds, just changed by the caller, out of a workspace's queue: sets its head to the oldest build still
+-- pending, and its sums. The caller holds the workspace's row. (PL/pgSQL, since it keeps its plans; SQL functions don't.)
+create function leave_queue(p_workspace uuid, p_head bigint, p_taken integer, p_running integer, p_reserved integer)
+returns void language plpgsql as $$
+declare
+    v_number bigint;
+    v_seconds integer;
+    v_month date := month_of(clock_timestamp());
+begin
+    select b.number, b.timeout_seconds into v_number, v_seconds from builds b
+    where b.workspace_id = p_workspace and b.status = 'pending' and b.number >= p_head
+    order by b.number limit 1;
     update workspaces w
-    set pending = w.pending - p_taken,
-        running = w.running + p_running,
-        reserved_seconds = w.reserved_seconds + p_reserved,
-        head_number = head.number,
-        head_seconds = head.timeout_seconds,
-        charged_seconds = case when w.charged_month = m.month then w.charged_seconds else 0 end,
-        charged_month = m.month
-    from (select greatest(month_of(clock_timestamp()), (select charged_month from workspaces where id = p_workspace)) as month) m
-    left join lateral (
-        select b.number, b.timeout_seconds from builds b
-        where b.workspace_id = p_workspace and b.status = 'pending'
-            and b.number >= (select head_number from workspaces where id = p_workspace)
-        order by b.number limit 1) head on true
-    where w.id = p_workspace
-$$;
+    set pending = w.pending - p_taken, running = w.running + p_running,
+        reserved_seconds = w.reserved_seconds + p_reserved, head_number = v_number, head_seconds = v_seconds,
+        charged_seconds = case when w.charged_month >= v_month then w.charged_seconds else 0 end,
+        charged_month = greatest(w.charged_month, v_month)
+    where w.id = p_workspace;
+end $$;
 
 -- Ends pending builds of one workspace: those named, or its oldest. Returns the ids of those that it ended; a build
 -- that somebody else is just claiming is not among them.
@@ -50,7 +49,7 @@ begin
     if v_ids is null then
         return;
     end if;
-    perform leave_queue(p_workspace, cardinality(v_ids), 0, 0);
+    perform leave_queue(p_workspace, v_head, cardinality(v_ids), 0, 0);
     return query select unnest(v_ids);
 end $$;
 
@@ -154,7 +153,7 @@ begin
             max_duration_seconds = v_wanted, lease_expires_at = v_now + p_lease_ms * interval '1 ms',
             version = c.version + 1
         where c.id = b.id;
-        perform leave_queue(w.id, 1, 1, v_wanted);
+        perform leave_queue(w.id, w.head_number, 1, 1, v_wanted);
         outcome := 'claimed';
         build := b.id;
         workspace := w.id;

@@ -108,7 +108,7 @@ pub struct Facts {
 pub async fn facts(store: &Store, build: Uuid) -> Result<Option<Facts>, Error> {
     Ok(sqlx::query_as!(
         Facts,
-        r#"select p.id is not null as "has_pipeline!", s.repository, s.git_ref
+        r#"select p.id is not null as "has_pipeline!", s.repository as "repository!", s.git_ref as "git_ref!"
            from build_specs s left join pipelines p on p.id = s.pipeline_id where s.build_id = $1"#,
         build
     )

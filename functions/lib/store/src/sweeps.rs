@@ -123,7 +123,7 @@ pub struct Unverified {
 pub async fn unverified(store: &Store) -> Result<Vec<Unverified>, Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select b.id as build, b.workspace_id as workspace, p.id is not null as "has_pipeline!", s.repository, s.git_ref
+        r#"select b.id as "build!", b.workspace_id as "workspace!", p.id is not null as "has_pipeline!", s.repository as "repository!", s.git_ref as "git_ref!"
            from workspaces w
            join builds b on b.workspace_id = w.id and b.number = w.head_number and b.status = 'pending'
            join build_specs s on s.build_id = b.id

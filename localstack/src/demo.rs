@@ -1,0 +1,146 @@
+//! `callboard demo`: a whole board for one build, which leaves nothing behind.
+
+mod kill_worker;
+mod receipt;
+mod source;
+
+use crate::client::Client;
+use crate::follow::Follow;
+use crate::git_https::GitHttps;
+use crate::stack::{Options, Stack};
+use crate::{leftovers, worker};
+use protocol::Status;
+use protocol::build::Build;
+use rules::Timing;
+use source::Source;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Nothing here can run a build (EX_UNAVAILABLE).
+const NO_SANDBOX: u8 = 69;
+/// Ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// What `demo` is told.
+#[derive(Clone, Debug, Default)]
+pub struct DemoOptions {
+    /// A git repository to build, instead of the sample.
+    pub path: Option<PathBuf>,
+    /// Kill the worker in the middle of a step, and show what becomes of the build.
+    pub kill_worker: bool,
+}
+
+/// Runs a build on a board of its own. Returns the exit code: 0 success, 1 failed, 3 cancelled, 4 timed out, 69 no
+/// sandbox works here, 130 interrupted.
+///
+/// # Errors
+///
+/// What is missing, and how to mend it. Nothing is left behind.
+pub async fn demo(options: DemoOptions) -> anyhow::Result<u8> {
+    let dir = tempfile::Builder::new().prefix("callboard-demo.").tempdir()?;
+    // Other users' processes (Postgres, the sandboxes) come through here, and see nothing of it.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut scene = Scene::set(&dir, &options).await?;
+    let ended = tokio::select! {
+        ended = scene.play(&options) => ended,
+        _ = interrupted.recv() => Ok(INTERRUPTED),
+        _ = terminated.recv() => Ok(INTERRUPTED),
+    };
+    let stopped = scene.stack.stop().await;
+    let left = Left::count(dir.path());
+    dir.close()?;
+    println!("processes left: {}, mounts left: {}, directory removed", left.processes, left.mounts);
+    stopped.and(ended)
+}
+
+struct Left {
+    processes: usize,
+    mounts: usize,
+}
+
+impl Left {
+    fn count(dir: &Path) -> Self {
+        Self { processes: leftovers::processes(dir).len(), mounts: leftovers::mounts(dir) }
+    }
+}
+
+/// A board with everything that one build needs.
+struct Scene {
+    stack: Stack,
+    git: GitHttps,
+    source: Source,
+    client: Client,
+}
+
+impl Scene {
+    async fn set(dir: &TempDir, options: &DemoOptions) -> anyhow::Result<Self> {
+        let (dir, timing) = (dir.path(), if options.kill_worker { kill_worker::timing() } else { Timing::default() });
+        let repository = match &options.path {
+            Some(path) => std::path::absolute(path)?,
+            None => source::sample(&dir.join("sample"), options.kill_worker).await?,
+        };
+        let git = GitHttps::serve(&repository, dir).await?;
+        let source = Source::read(&repository, &git.url(), options.path.is_some())?;
+        let stack_dir = dir.join("board");
+        let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing }).await?;
+        println!("board    {} over its own Postgres", stack.url());
+        println!("source   {} (HEAD of {})", git.url(), source.name);
+        let client = Client::new(stack.url(), stack.tokens().api.clone())?;
+        Ok(Self { stack, git, source, client })
+    }
+
+    async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
+        self.client.apply(&self.source.slug, &self.source.spec).await?;
+        if let Err(why) = worker::doctor(self.stack.dir()).await {
+            return self.wait_in_vain(&why).await;
+        }
+        self.start_worker(options.kill_worker)?;
+        let build = self.client.submit(&self.source.slug).await?;
+        println!("build    {} submitted\n", build.id);
+        if options.kill_worker {
+            return kill_worker::play(self, build).await;
+        }
+        let ended = Follow::new(&self.client, build.id).until(|_| false).await?;
+        receipt::print(&ended, &self.client.workspace().await?);
+        Ok(exit_code(&ended))
+    }
+
+    fn start_worker(&mut self, short: bool) -> anyhow::Result<()> {
+        self.stack.start_worker(worker::Options {
+            api_url: self.stack.url(),
+            dir: self.stack.dir().to_owned(),
+            ca_bundle: Some(self.git.authority().to_owned()),
+            egress_allow: vec![self.git.egress()],
+            slots: 1,
+            restart: !short,
+            extra: if short { kill_worker::worker_arguments() } else { Vec::new() },
+        })?;
+        println!("worker   callboard-worker, sandboxes by bubblewrap");
+        Ok(())
+    }
+
+    /// No sandbox, no build: it is submitted all the same, so that one sees it wait.
+    async fn wait_in_vain(&self, why: &anyhow::Error) -> anyhow::Result<u8> {
+        let build = self.client.submit(&self.source.slug).await?;
+        let build = Follow::new(&self.client, build.id).until(|_| true).await?;
+        println!(
+            "build    {} is {}: it waits for capacity, since no sandbox works on this machine.\n",
+            build.id, build.status
+        );
+        println!("{why}");
+        Ok(NO_SANDBOX)
+    }
+}
+
+fn exit_code(build: &Build) -> u8 {
+    match build.status {
+        Status::Success => 0,
+        Status::Failed | Status::Pending | Status::Running => 1,
+        Status::Cancelled => 3,
+        Status::TimedOut => 4,
+    }
+}

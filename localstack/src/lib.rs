@@ -1,0 +1,35 @@
+//! Callboard on one machine: an embedded Postgres, every function on one loopback port, the cron, a worker.
+//!
+//! The functions are the very routes that Lambda serves; there is no second path.
+
+pub mod client;
+pub mod demo;
+pub mod follow;
+pub mod git_https;
+pub mod keys;
+pub mod leftovers;
+pub mod lock;
+pub mod migrate;
+pub mod postgres;
+pub mod propose;
+pub mod stack;
+pub mod tokens;
+pub mod up;
+pub mod worker;
+
+pub use demo::{DemoOptions, demo};
+pub use migrate::migrate;
+pub use stack::{Options, Stack};
+pub use up::{UpOptions, default_dir, up};
+
+/// Every function's routes, merged.
+#[must_use]
+pub fn routes() -> edge::Routes {
+    admission::routes()
+        .merge(board::routes())
+        .merge(claim::routes())
+        .merge(complete::routes())
+        .merge(heartbeat::routes())
+        .merge(logs::routes())
+        .merge(reaper::routes())
+}

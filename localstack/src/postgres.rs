@@ -1,0 +1,187 @@
+//! A Postgres server of the stack's own: the system's binaries over a data directory of ours, on a free loopback port.
+//!
+//! Postgres refuses to run as root, so as root it runs as `postgres` or `nobody`. Other users of the host can reach the
+//! port; they need the password, which is in a file that only we can read.
+
+use anyhow::{Context as _, bail};
+use nix::unistd::{Gid, Uid, User, chown};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Where distributions put the server's binaries, besides PATH.
+const PLACES: [&str; 3] = ["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql"];
+
+/// A running server.
+#[derive(Debug)]
+pub struct Postgres {
+    tools: Tools,
+    data: PathBuf,
+    url: String,
+}
+
+#[derive(Clone, Debug)]
+struct Tools {
+    bin: PathBuf,
+    run_as: Option<(Uid, Gid)>,
+}
+
+impl Postgres {
+    /// Starts a server on the data directory `<dir>/postgres`, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and how to mend it; or what the server says.
+    pub fn start(dir: &Path) -> anyhow::Result<Self> {
+        let tools = Tools { bin: find()?, run_as: run_as()? };
+        let (data, password) = (dir.join("postgres"), password(dir)?);
+        tools.check_reach(dir)?;
+        if !data.join("PG_VERSION").exists() {
+            tools.make(&data, &password)?;
+        }
+        // A server that outlived a killed stack would hold the directory.
+        if tools.ctl(&data, ["status"]).is_ok() {
+            tools.ctl(&data, ["-m", "fast", "-w", "stop"])?;
+        }
+        let port = free_port()?;
+        let options = format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''");
+        let log = data.join("server.log");
+        let started = tools.ctl(
+            &data,
+            [OsStr::new("-w"), "-o".as_ref(), options.as_ref(), "-l".as_ref(), log.as_ref(), "start".as_ref()],
+        );
+        started.with_context(|| format!("Postgres did not start; its own words are in {}", log.display()))?;
+        let url = format!("postgres://callboard:{password}@127.0.0.1:{port}/postgres");
+        Ok(Self { tools, data, url })
+    }
+
+    /// Its address, with the password: not to be printed.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Stops it. The data stay.
+    ///
+    /// # Errors
+    ///
+    /// If it does not stop.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.tools.ctl(&self.data, ["-m", "fast", "-w", "stop"])
+    }
+}
+
+/// A stack that is dropped without having been stopped takes its server along.
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.data.join("postmaster.pid").exists() {
+            let _ = self.tools.ctl(&self.data, ["-m", "immediate", "-w", "stop"]);
+        }
+    }
+}
+
+impl Tools {
+    fn command(&self, tool: &str) -> Command {
+        let mut command = Command::new(self.bin.join(tool));
+        command.current_dir("/").env_remove("PGDATA").env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
+        if let Some((uid, gid)) = self.run_as {
+            command.uid(uid.as_raw()).gid(gid.as_raw());
+        }
+        command
+    }
+
+    /// The server's output goes to its log: a daemon that kept our pipe would keep us waiting.
+    fn ctl<I: AsRef<OsStr>>(&self, data: &Path, args: impl IntoIterator<Item = I>) -> anyhow::Result<()> {
+        let mut command = self.command("pg_ctl");
+        command.arg("-D").arg(data).args(args).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = command.status().context("pg_ctl can't be run")?;
+        if status.success() { Ok(()) } else { bail!("pg_ctl ended with {status}") }
+    }
+
+    fn make(&self, data: &Path, password: &str) -> anyhow::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(data).with_context(|| format!("{} can't be made", data.display()))?;
+        let given = data.with_extension("initial-password");
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&given)?;
+        fs::write(&given, password)?;
+        if let Some((uid, gid)) = self.run_as {
+            chown(data, Some(uid), Some(gid))?;
+            chown(&given, Some(uid), Some(gid))?;
+        }
+        let mut command = self.command("initdb");
+        command.arg("-D").arg(data).args(["-U", "callboard", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"]);
+        let made = command.arg(format!("--pwfile={}", given.display())).output();
+        fs::remove_file(&given)?;
+        let Output { status, stderr, .. } = made.context("initdb can't be run")?;
+        if status.success() {
+            return Ok(());
+        }
+        let _ = fs::remove_dir_all(data);
+        bail!("initdb ended with {status}: {}", String::from_utf8_lossy(&stderr).trim())
+    }
+
+    /// The server's user must be able to come to the directory.
+    fn check_reach(&self, dir: &Path) -> anyhow::Result<()> {
+        if self.run_as.is_none() {
+            return Ok(());
+        }
+        for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+            let mode = fs::metadata(folder).with_context(|| format!("{}", folder.display()))?.permissions().mode();
+            if mode & 0o001 == 0 {
+                bail!(
+                    "{} is closed to other users, and Postgres does not run as root: choose another directory with --dir, \
+                     or `chmod o+x {}`",
+                    folder.display(),
+                    folder.display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The newest of the server's binaries on this host.
+fn find() -> anyhow::Result<PathBuf> {
+    let mut places: Vec<PathBuf> = PLACES.iter().flat_map(|place| versions(Path::new(place))).collect();
+    places.sort_by_key(|bin| std::cmp::Reverse(version_of(bin)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    places.extend(std::env::split_paths(&path));
+    let whole = |bin: &PathBuf| ["postgres", "initdb", "pg_ctl"].iter().all(|tool| bin.join(tool).exists());
+    places.into_iter().find(whole).context(
+        "no Postgres server on this machine: install it (Debian and Ubuntu: apt-get install postgresql; Fedora: dnf \
+         install postgresql-server; macOS: brew install postgresql), or set DATABASE_URL to one that runs elsewhere",
+    )
+}
+
+fn versions(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().join("bin")).chain([place.join("bin")]).collect()
+}
+
+fn version_of(bin: &Path) -> u32 {
+    let name = bin.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("");
+    name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0)
+}
+
+fn run_as() -> anyhow::Result<Option<(Uid, Gid)>> {
+    if !Uid::effective().is_root() {
+        return Ok(None);
+    }
+    for name in ["postgres", "nobody"] {
+        if let Some(user) = User::from_name(name)? {
+            return Ok(Some((user.uid, user.gid)));
+        }
+    }
+    bail!("Postgres does not run as root, and there is neither a user `postgres` nor `nobody`: add one")
+}
+
+/// The server's password, made once.
+fn password(dir: &Path) -> anyhow::Result<String> {
+    crate::keys::kept(&dir.join("postgres.password"), || crate::keys::random_hex(24))
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,71 @@
+//! A pipeline for a repository that has no `callboard.yaml`, from what is found in it.
+
+use protocol::pipeline::{Network, PipelineSpec, Step};
+use std::path::Path;
+
+/// What a repository is told by, and what is proposed for it: the file, then steps of a name and commands.
+type Proposal = (&'static str, &'static [(&'static str, &'static [&'static str])]);
+
+const PROPOSALS: [Proposal; 4] = [
+    ("Makefile", &[("build", &["make"]), ("test", &["if make -n test >/dev/null 2>&1; then make test; fi"])]),
+    ("Cargo.toml", &[("build", &["cargo build --locked"]), ("test", &["cargo test --locked"])]),
+    ("package.json", &[("install", &["npm ci"]), ("test", &["npm test"])]),
+    ("pyproject.toml", &[("test", &["python3 -m unittest discover -v"])]),
+];
+
+/// Proposes a pipeline: the file that it is made from, and what it runs. `None` if nothing is known in the repository.
+#[must_use]
+pub fn propose(repository: &Path, url: &str) -> Option<(&'static str, PipelineSpec)> {
+    let (file, steps) = PROPOSALS.iter().find(|(file, _)| repository.join(file).exists())?;
+    let step = |(name, commands): &(&str, &[&str])| Step {
+        name: (*name).to_owned(),
+        image: "host".into(),
+        commands: commands.iter().map(|command| (*command).to_owned()).collect(),
+        env: std::collections::BTreeMap::new(),
+        timeout_seconds: None,
+        network: Network::Isolated,
+    };
+    let spec = PipelineSpec {
+        repository: url.to_owned(),
+        default_ref: "main".into(),
+        steps: steps.iter().map(step).collect(),
+        env: std::collections::BTreeMap::new(),
+        timeout_seconds: Some(900),
+        requires: Vec::new(),
+        secrets: Vec::new(),
+        clone_secret: None,
+        registry_secrets: std::collections::BTreeMap::new(),
+        submodules: false,
+    };
+    Some((file, spec))
+}
+
+/// The files that a proposal can be made from.
+#[must_use]
+pub fn known_files() -> String {
+    PROPOSALS.map(|(file, _)| file).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_known_file_gets_a_pipeline_that_may_run() {
+        for (file, _) in PROPOSALS {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(file), "").unwrap();
+            let (from, spec) = propose(dir.path(), "https://127.0.0.1:1/repository.git").unwrap();
+            assert_eq!(from, file);
+            let text = protocol::pipeline_file::write("proposed", &spec);
+            let read = protocol::pipeline_file::parse(&text, protocol::pipeline_file::Given::default()).unwrap();
+            assert_eq!(read.spec, spec);
+        }
+    }
+
+    #[test]
+    fn an_unknown_repository_gets_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(propose(dir.path(), "https://127.0.0.1:1/r.git").is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! Everything at once, started in order and stopped in the other.
+
+use crate::lock::Lock;
+use crate::postgres::Postgres;
+use crate::tokens::Tokens;
+use crate::worker::{self, Worker};
+use crate::{keys, routes};
+use anyhow::Context as _;
+use edge::config::{LOG_LIMITS, SecretsKey};
+use edge::{Config, Shell};
+use rules::Timing;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_cron_scheduler::{Job, JobScheduler};
+
+/// How many connections the stack holds.
+const CONNECTIONS: u32 = 8;
+
+/// How a stack is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its directory: data, keys, `callboard.env`.
+    pub dir: PathBuf,
+    /// The loopback port; 0: a free one.
+    pub port: u16,
+    /// A database that runs elsewhere, instead of a server of its own.
+    pub database_url: Option<String>,
+    /// The numbers of SPEC.md's table.
+    pub timing: Timing,
+}
+
+/// A running stack.
+pub struct Stack {
+    dir: PathBuf,
+    address: SocketAddr,
+    shell: Shell,
+    tokens: Tokens,
+    server: JoinHandle<()>,
+    cron: JobScheduler,
+    worker: Option<Worker>,
+    postgres: Option<Postgres>,
+    _lock: Lock,
+}
+
+impl Stack {
+    /// Starts everything but a worker.
+    ///
+    /// # Errors
+    ///
+    /// What is missing or taken, and how to mend it. Nothing is left running.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        let Options { dir, port, database_url, timing } = options;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&dir)
+            .with_context(|| format!("{} can't be made", dir.display()))?;
+        let lock = Lock::take(&dir)?;
+        let listener = TcpListener::bind(("127.0.0.1", port))
+            .await
+            .with_context(|| format!("port {port} of 127.0.0.1 is taken: choose another with --port"))?;
+        let address = listener.local_addr()?;
+        let postgres = match &database_url {
+            Some(_) => None,
+            None => Some(Postgres::start(&dir)?),
+        };
+        let database_url = database_url.or_else(|| postgres.as_ref().map(|server| server.url().to_owned()));
+        let database_url = database_url.unwrap_or_default();
+        let key = keys::kept(&dir.join("secrets.key"), || Ok(format!("local:{}", keys::random_hex(32)?)))?;
+        let secrets_key = SecretsKey::parse(&key).context("secrets.key is not a key; put back the one it was")?;
+        let (database_connections, log) = (CONNECTIONS, LOG_LIMITS);
+        let config = Config { database_url: database_url.clone(), database_connections, secrets_key, timing, log };
+        let shell = Shell::new(config)?;
+        store::migrations::apply(&shell.store).await.context("the database can't be brought to this release")?;
+        let tokens = Tokens::ensure(&shell, &dir).await?;
+        tokens.write(&dir, &format!("http://{address}"), &database_url)?;
+        let app = edge::app(routes(), shell.clone());
+        let server = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "the server ended");
+            }
+        });
+        let cron = cron(&shell).await?;
+        Ok(Self { dir, address, shell, tokens, server, cron, worker: None, postgres, _lock: lock })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its tokens.
+    #[must_use]
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// Its worker, if it has one.
+    #[must_use]
+    pub fn worker(&self) -> Option<&Worker> {
+        self.worker.as_ref()
+    }
+
+    /// Starts a worker.
+    ///
+    /// # Errors
+    ///
+    /// If its binary is missing.
+    pub fn start_worker(&mut self, options: worker::Options) -> anyhow::Result<()> {
+        self.worker = Some(Worker::start(options, &self.tokens.worker)?);
+        Ok(())
+    }
+
+    /// Ends the worker, if there is one; its builds end as `worker_shutdown`.
+    pub async fn stop_worker(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            worker.stop().await;
+        }
+    }
+
+    /// Stops everything, the worker first and the database last. The data stay.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not stop.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop_worker().await;
+        if let Err(error) = self.cron.shutdown().await {
+            tracing::warn!(%error, "the cron did not stop");
+        }
+        self.server.abort();
+        self.shell.store.close().await;
+        self.postgres.take().map_or(Ok(()), |server| server.stop())
+    }
+}
+
+/// The stand-in for the scheduled function's rule.
+async fn cron(shell: &Shell) -> anyhow::Result<JobScheduler> {
+    let scheduler = JobScheduler::new().await?;
+    let shell = shell.clone();
+    let every = shell.config.timing.reap_every;
+    let sweep = Job::new_repeated_async(every, move |_, _| {
+        let shell = shell.clone();
+        Box::pin(async move {
+            if let Err(error) = reaper::sweep(&shell).await {
+                tracing::error!(%error, "sweep failed; the next one is due in {every:?}");
+            }
+        })
+    })?;
+    scheduler.add(sweep).await?;
+    scheduler.start().await?;
+    Ok(scheduler)
+}

@@ -1,0 +1,93 @@
+//! `callboard up`: a stack that stays until Ctrl-C.
+
+use crate::stack::{Options, Stack};
+use crate::{tokens, worker};
+use nix::unistd::Uid;
+use rules::Timing;
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The port where none is given.
+pub const PORT: u16 = 7070;
+
+/// What `up` is told.
+#[derive(Clone, Debug, Default)]
+pub struct UpOptions {
+    /// The loopback port; 7070 if none.
+    pub port: Option<u16>,
+    /// The directory; [`default_dir`] if none.
+    pub dir: Option<PathBuf>,
+    /// Whether to leave the worker out.
+    pub no_worker: bool,
+    /// A database that runs elsewhere.
+    pub database_url: Option<String>,
+    /// What builds may reach besides public addresses.
+    pub egress_allow: Vec<String>,
+    /// Certificates to trust besides the system's.
+    pub ca_bundle: Option<PathBuf>,
+}
+
+/// Where a stack's data are if nobody says: `/var/lib/callboard` for root, `~/.local/share/callboard` else.
+#[must_use]
+pub fn default_dir() -> PathBuf {
+    match std::env::home_dir() {
+        Some(home) if !Uid::effective().is_root() => home.join(".local/share/callboard"),
+        Some(_) | None => "/var/lib/callboard".into(),
+    }
+}
+
+/// Starts a stack, says how to use it, and stops it on Ctrl-C or SIGTERM.
+///
+/// # Errors
+///
+/// What is missing or taken, and how to mend it.
+pub async fn up(options: UpOptions) -> anyhow::Result<()> {
+    let dir = std::path::absolute(options.dir.clone().unwrap_or_else(default_dir))?;
+    let port = options.port.unwrap_or(PORT);
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let database_url = options.database_url.clone();
+    let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: Timing::default() }).await?;
+    let sandbox = start_worker(&mut stack, &options).await?;
+    say(&stack, &dir, sandbox);
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    println!("Stopping; the data stay in {}.", dir.display());
+    stack.stop().await
+}
+
+/// Whether there is a worker.
+async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<bool> {
+    if options.no_worker {
+        return Ok(false);
+    }
+    if let Err(why) = worker::doctor(stack.dir()).await {
+        eprintln!("No worker: builds can't run here, and will wait for one that phones in.\n{why}");
+        return Ok(false);
+    }
+    stack.start_worker(worker::Options {
+        api_url: stack.url(),
+        dir: stack.dir().to_owned(),
+        ca_bundle: options.ca_bundle.clone(),
+        egress_allow: options.egress_allow.clone(),
+        slots: 2,
+        restart: true,
+        extra: Vec::new(),
+    })?;
+    Ok(true)
+}
+
+fn say(stack: &Stack, dir: &Path, has_worker: bool) {
+    let env = dir.join(tokens::FILE);
+    println!(
+        "Callboard listens on {}{}",
+        stack.url(),
+        if has_worker { ", with a worker" } else { ", without a worker" }
+    );
+    println!("Its tokens are in    {}", env.display());
+    println!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={}", env.display());
+    println!("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow");
+    println!("\nCtrl-C stops everything; the data stay.");
+}

@@ -1,0 +1,172 @@
+//! The stack's worker: `callboard-worker` as a child, with its token in a file, started again when it dies.
+
+use crate::keys;
+use anyhow::{Context as _, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How long a worker may take to end its builds before it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between the death of a worker and the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How the worker is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the control plane is.
+    pub api_url: String,
+    /// The stack's directory.
+    pub dir: PathBuf,
+    /// Certificates to trust besides the system's.
+    pub ca_bundle: Option<PathBuf>,
+    /// What builds may reach besides public addresses: `host:port`.
+    pub egress_allow: Vec<String>,
+    /// How many builds at once.
+    pub slots: u32,
+    /// Whether the next one starts when it dies.
+    pub restart: bool,
+    /// Arguments of a test's own.
+    pub extra: Vec<String>,
+}
+
+/// A worker that runs, and is started again if it dies.
+#[derive(Debug)]
+pub struct Worker {
+    stop: watch::Sender<bool>,
+    pid: watch::Receiver<Option<i32>>,
+    keeper: JoinHandle<()>,
+}
+
+/// Where the worker's binary is: beside our own.
+///
+/// # Errors
+///
+/// If it is not there.
+pub fn binary() -> anyhow::Result<PathBuf> {
+    let ours = std::env::current_exe().context("this program's own file can't be found")?;
+    let beside = ours.parent().map(|folder| [folder.to_owned(), folder.join("..")]).into_iter().flatten();
+    let found = beside.map(|folder| folder.join("callboard-worker")).find(|path| path.exists());
+    found.context("callboard-worker is not beside this program: build it with `cargo build -p callboard-worker`")
+}
+
+/// What `callboard-worker doctor` says: `Ok` if builds can run here, else its own words.
+///
+/// # Errors
+///
+/// Why no sandbox can work, and how to mend it.
+pub async fn doctor(dir: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(binary()?);
+    let said = command.args(["doctor", "--builds-root"]).arg(dir.join("builds")).output().await?;
+    if said.status.success() {
+        return Ok(());
+    }
+    bail!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr))
+}
+
+impl Worker {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// If its binary or its directory is missing.
+    pub fn start(options: Options, token: &str) -> anyhow::Result<Self> {
+        let token_file = options.dir.join("worker.token");
+        keys::write(&token_file, token)?;
+        fs::DirBuilder::new().recursive(true).mode(0o711).create(options.dir.join("builds"))?;
+        let binary = binary()?;
+        let (stop, stopped) = watch::channel(false);
+        let (running, pid) = watch::channel(None);
+        let keeper = tokio::spawn(keep(binary, token_file, options, stopped, running));
+        Ok(Self { stop, pid, keeper })
+    }
+
+    /// Its process, if one runs now.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        *self.pid.borrow()
+    }
+
+    /// Ends it: builds that run are stopped and reported as `worker_shutdown`.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.keeper.await;
+    }
+}
+
+async fn keep(
+    binary: PathBuf,
+    token_file: PathBuf,
+    options: Options,
+    mut stopped: watch::Receiver<bool>,
+    running: watch::Sender<Option<i32>>,
+) {
+    loop {
+        match spawn(&binary, &token_file, &options) {
+            Ok(mut child) => {
+                let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+                let _ = running.send(pid);
+                tokio::select! {
+                    status = child.wait() => tracing::warn!(status = ?status, "the worker ended"),
+                    () = asked(&mut stopped) => {
+                        end(&mut child, pid).await;
+                        return;
+                    }
+                }
+                let _ = running.send(None);
+            }
+            Err(error) => tracing::error!(%error, "the worker can't be started"),
+        }
+        if !options.restart {
+            asked(&mut stopped).await;
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = asked(&mut stopped) => return,
+        }
+    }
+}
+
+/// Waits until the worker is to stop.
+async fn asked(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+fn spawn(binary: &Path, token_file: &Path, options: &Options) -> anyhow::Result<Child> {
+    let log = File::options().append(true).create(true).open(options.dir.join("worker.log"))?;
+    let mut command = Command::new(binary);
+    command.args(["run", "--api-url", &options.api_url, "--name", "local"]);
+    command.arg("--token-file").arg(token_file).arg("--builds-root").arg(options.dir.join("builds"));
+    command.arg("--slots").arg(options.slots.to_string());
+    if let Some(bundle) = &options.ca_bundle {
+        command.arg("--ca-bundle").arg(bundle);
+    }
+    for allowed in &options.egress_allow {
+        command.arg("--egress-allow").arg(allowed);
+    }
+    command.args(&options.extra);
+    // Ctrl-C in our terminal is for us: we stop the worker in our order.
+    command.process_group(0).kill_on_drop(true).stdin(Stdio::null());
+    Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
+}
+
+/// Twice TERM: the second ends the builds that run, instead of waiting for them.
+async fn end(child: &mut Child, pid: Option<i32>) {
+    for pause in [Duration::from_millis(200), PATIENCE] {
+        if let Some(pid) = pid {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        if tokio::time::timeout(pause, child.wait()).await.is_ok() {
+            return;
+        }
+    }
+    let _ = child.kill().await;
+}

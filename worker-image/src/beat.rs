@@ -1,0 +1,87 @@
+//! Renews the lease on one build, on a thread, a runtime and a connection of its own, so that nothing the build does
+//! can delay it. Goes on until the end is acknowledged.
+
+use crate::api::{Api, Failure};
+use crate::backoff::{Backoff, jittered};
+use crate::clock::Boot;
+use crate::config::Config;
+use crate::lease::Lease;
+use crate::stop::{Stop, Why};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+/// Heartbeats go on as long as this lives.
+#[derive(Debug)]
+pub struct Beating {
+    _until: DropGuard,
+}
+
+/// Begins to renew the lease on `build`, at first after `every`.
+///
+/// # Errors
+///
+/// If there is no thread to be had.
+pub fn start(config: &Config, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Duration) -> anyhow::Result<Beating> {
+    let (api, until) = (Api::new(config)?, CancellationToken::new());
+    let beats = Beats { api, build, lease, stop, every: every.max(Duration::from_millis(10)) };
+    let (until, guard) = (until.clone(), until.drop_guard());
+    std::thread::Builder::new().name("heartbeat".into()).spawn(move || thread(&beats, &until))?;
+    Ok(Beating { _until: guard })
+}
+
+fn thread(beats: &Beats, until: &CancellationToken) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(until.run_until_cancelled(beats.beat()));
+    Ok(())
+}
+
+struct Beats {
+    api: Api,
+    build: Uuid,
+    lease: Arc<Lease>,
+    stop: Stop,
+    every: Duration,
+}
+
+impl Beats {
+    /// After a failure the next try comes sooner: there is room for several before the fence.
+    async fn beat(&self) {
+        let mut backoff = Backoff::new(self.every / 8, self.every / 2);
+        sleep(jittered(self.every * 4 / 5)).await;
+        loop {
+            let sent_at = Boot::now();
+            let wait = match self.api.heartbeat(self.build, &self.lease.heartbeat()).await {
+                Ok(renewed) => {
+                    debug!(build.id = %self.build, lease.ttl_ms = renewed.lease_ttl_ms, "lease renewed");
+                    self.lease.renewed(sent_at, &renewed);
+                    renewed.cancel.into_iter().for_each(|reason| self.stop.ask(Why::Cancel(reason)));
+                    backoff.reset();
+                    jittered(self.every * 4 / 5)
+                }
+                Err(Failure::NotOurs { code }) => {
+                    warn!(build.id = %self.build, code = code.as_str(), "the build is not ours any more");
+                    self.stop.ask(Why::Lost);
+                    return;
+                }
+                Err(failure) => self.missed(&failure, &mut backoff),
+            };
+            sleep(wait).await;
+        }
+    }
+
+    fn missed(&self, failure: &Failure, backoff: &mut Backoff) -> Duration {
+        let (after, why) = match failure {
+            Failure::Again { after, why } => (*after, why.clone()),
+            Failure::Refused { code, detail } => (None, format!("{}: {detail}", code.as_str())),
+            Failure::NotOurs { code } => (None, code.as_str().to_owned()),
+            Failure::Resync { .. } => (None, "an answer to another call".to_owned()),
+        };
+        warn!(build.id = %self.build, why, "lease not renewed");
+        backoff.next_wait(after.map(|after| after.min(self.every)))
+    }
+}

@@ -1,0 +1,167 @@
+//! Fetches what is to be built, in a sandbox like a step's: a repository's bytes never meet the worker's own rights.
+//!
+//! Shallow, by https alone, without prompts, hooks or helpers. The password is in a file that only the clone's sandbox
+//! has; it reaches neither an argument nor the repository's configuration, and it is given to the repository's own host
+//! alone, wherever that redirects to.
+
+use crate::isolation::bubblewrap::names::CERTIFICATES;
+use crate::isolation::plan::{Env, INSIDE, PlanFile};
+use crate::script::{base_env, quoted};
+use protocol::worker::{Job, Secret};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Where the system's certificates are, by distribution.
+const SYSTEM_CERTIFICATES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Why a job's source is not even tried.
+#[must_use]
+pub fn unfetchable(job: &Job) -> Option<String> {
+    if rules::runnable::unrunnable(true, &job.repository, &job.git_ref).is_some() {
+        return Some("the repository is not an https address without credentials, or the ref is none".into());
+    }
+    job.commit.as_deref().filter(|commit| !is_commit(commit)).map(|_| "the commit is none".into())
+}
+
+/// Whether `text` is a full commit id.
+#[must_use]
+pub fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The clone's script: it fetches into the empty workspace and says the commit on standard output.
+#[must_use]
+pub fn script(job: &Job) -> String {
+    let git = "git -c protocol.allow=never -c protocol.https.allow=always -c core.hooksPath=/dev/null \
+               -c credential.helper= -c advice.detachedHead=false -c init.defaultBranch=main -c gc.auto=0";
+    let what = job.commit.as_deref().unwrap_or(&job.git_ref);
+    let mut lines = vec![
+        "cd /workspace".to_owned(),
+        format!("{git} init --quiet ."),
+        format!("{git} remote add origin {}", quoted(&job.repository)),
+        format!("{git} fetch --quiet --no-tags --depth 1 origin {}", quoted(what)),
+        format!("{git} checkout --quiet --detach FETCH_HEAD"),
+    ];
+    if job.submodules {
+        lines.push(format!("{git} submodule --quiet update --init --recursive --depth 1"));
+    }
+    lines.push(format!("{git} rev-parse HEAD"));
+    lines.join("\n")
+}
+
+/// The clone's environment.
+#[must_use]
+pub fn env(job: &Job, with_certificates: bool) -> Env {
+    let mut env = base_env(job);
+    let own = [
+        ("HOME", "/tmp"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        ("GIT_LFS_SKIP_SMUDGE", "1"),
+        // A step may serve itself on loopback; what a clone finds there is the proxy's to decide.
+        ("no_proxy", ""),
+        ("NO_PROXY", ""),
+    ];
+    env.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    env.insert("GIT_ASKPASS".into(), format!("{INSIDE}/askpass"));
+    if with_certificates {
+        env.insert("GIT_SSL_CAINFO".into(), format!("{INSIDE}/{CERTIFICATES}"));
+    }
+    env
+}
+
+/// The clone's files: what answers git's questions, and the answers.
+#[must_use]
+pub fn files(job: &Job) -> Vec<PlanFile> {
+    let file = |name: &str, mode, content: String| PlanFile { name: name.into(), mode, content };
+    let Some(Secret(secret)) = &job.clone_secret else {
+        return vec![file("askpass", 0o700, "#!/bin/sh\nexit 1\n".into())];
+    };
+    // A bare token goes with any user name at the usual hosts.
+    let (user, password) = secret.trim().split_once(':').unwrap_or(("x-access-token", secret.trim()));
+    vec![
+        file("askpass", 0o700, askpass(&job.repository)),
+        file("user", 0o600, user.to_owned()),
+        file("password", 0o600, password.to_owned()),
+    ]
+}
+
+/// Git asks `Username for 'https://host': ` and `Password for 'https://user@host': `. The end must match too: a redirect
+/// may choose a user name that looks like a host.
+fn askpass(repository: &str) -> String {
+    let rest = repository.split_once("://").map_or("", |(_, rest)| rest);
+    let host = quoted(rest.split('/').next().unwrap_or(""));
+    format!(
+        "#!/bin/sh\ncase \"$1\" in\n\
+         \"Username for 'https://\"{host}\"': \") cat {INSIDE}/user ;;\n\
+         \"Password for 'https://\"*@{host}\"': \") cat {INSIDE}/password ;;\n\
+         *) exit 1 ;;\nesac\n"
+    )
+}
+
+/// Values that must not be seen in the clone's output.
+pub fn secrets(job: &Job) -> impl Iterator<Item = &str> {
+    let whole = job.clone_secret.as_ref().map(|secret| secret.0.as_str());
+    whole.into_iter().chain(whole.and_then(|secret| secret.split_once(':')).map(|(_, password)| password))
+}
+
+/// Writes the certificates that the clone trusts: the system's and the operator's.
+///
+/// # Errors
+///
+/// If the operator's can't be read, or the file can't be written.
+pub fn write_certificates(to: &Path, operators: &Path) -> io::Result<()> {
+    let system = SYSTEM_CERTIFICATES.iter().find_map(|path| fs::read(path).ok()).unwrap_or_default();
+    fs::write(to, [system, b"\n".to_vec(), fs::read(operators)?].concat())
+}
+
+/// What went wrong, in git's own words, from the end of what it wrote.
+#[must_use]
+pub fn complaint(written: &str) -> String {
+    let is_telling = |line: &&str| ["fatal:", "error:", "remote:"].iter().any(|word| line.starts_with(word));
+    let lines: Vec<&str> = written.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let telling: Vec<&str> = lines.iter().copied().filter(is_telling).collect();
+    let chosen = if telling.is_empty() { &lines } else { &telling };
+    chosen[chosen.len().saturating_sub(3)..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn answers(asked: &str) -> Option<i32> {
+        let directory = tempfile::tempdir().unwrap();
+        let script =
+            askpass("https://git.example:8443/team/app.git").replace(INSIDE, directory.path().to_str().unwrap());
+        for name in ["user", "password"] {
+            fs::write(directory.path().join(name), name).unwrap();
+        }
+        Command::new("sh").args(["-c", &script, "askpass", asked]).output().unwrap().status.code()
+    }
+
+    #[test]
+    fn the_password_is_for_the_repositorys_own_host() {
+        assert_eq!(answers("Username for 'https://git.example:8443': "), Some(0));
+        assert_eq!(answers("Password for 'https://me@git.example:8443': "), Some(0));
+        for asked in [
+            "Password for 'https://me@evil.example': ",
+            "Password for 'https://me@evil.example:8443/git.example:8443': ",
+            "Username for 'https://git.example:8443.evil.example': ",
+            "Password for 'http://me@git.example:8443': ",
+            "Password for 'https://me@git.example:8443'@evil.example': ",
+        ] {
+            assert_eq!(answers(asked), Some(1), "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_complaint_is_what_git_said_last() {
+        assert_eq!(complaint("noise\nfatal: couldn't find remote ref nope\n"), "fatal: couldn't find remote ref nope");
+        assert_eq!(complaint("a\nb\nc\nd\n"), "b; c; d");
+        assert_eq!(complaint(""), "");
+    }
+}

@@ -1,0 +1,175 @@
+//! The course of one build: clone, then the steps in order, until the first failure.
+
+use crate::clock::{Boot, millis};
+use crate::clone;
+use crate::config::Grace;
+use crate::isolation::bubblewrap::names::CERTIFICATES;
+use crate::isolation::plan::{Env, INSIDE, PlanFile};
+use crate::isolation::{Isolation, Task};
+use crate::lease::Lease;
+use crate::logs::Sink;
+use crate::outcome::Fail;
+use crate::script;
+use crate::site::Site;
+use crate::stop::{Stop, Why};
+use crate::task::{Done, Performer, not_started};
+use crate::workplace::has;
+use protocol::build::{StepResult, StepStatus};
+use protocol::pipeline::{Network, Step};
+use protocol::worker::Job;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::info;
+
+/// The script's name among a task's files.
+const SCRIPT: &str = "script";
+
+/// One build that is being run.
+#[derive(Debug)]
+pub struct Course<'a> {
+    /// What to run.
+    pub job: &'a Job,
+    /// Where.
+    pub site: &'a Site,
+    /// The slot it is in.
+    pub slot: u32,
+    /// The back end.
+    pub isolation: &'a dyn Isolation,
+    /// The lease on it.
+    pub lease: &'a Arc<Lease>,
+    /// Whether it is to stop.
+    pub stop: &'a Stop,
+    /// The durations within which things must have ended.
+    pub grace: Grace,
+    /// Where its output goes, by the step's name.
+    pub sink: Sink,
+}
+
+/// How far a build came.
+#[derive(Debug, Default)]
+pub struct Covered {
+    /// The commit that was fetched.
+    pub commit: Option<String>,
+    /// How the steps went.
+    pub steps: Vec<StepResult>,
+}
+
+impl Course<'_> {
+    /// Runs all; `covered` says how far it came, also when it fails.
+    ///
+    /// # Errors
+    ///
+    /// Why the build did not succeed.
+    pub async fn run(&self, covered: &mut Covered) -> Result<(), Fail> {
+        covered.steps = self.job.steps.iter().map(skipped).collect();
+        let sink = self.sink_of("clone");
+        let images = self.job.steps.iter().try_for_each(|step| self.isolation.takes(&step.image));
+        images.map_err(not_started).inspect_err(|fail| sink.say(&fail.message()))?;
+        let commit = self.clone_source(&sink).await.inspect_err(|fail| sink.say(&fail.message()))?;
+        covered.commit = Some(commit.clone());
+        for (number, step) in self.job.steps.iter().enumerate() {
+            let result = &mut covered.steps[number];
+            self.step(number + 1, step, &commit, result).await?;
+        }
+        Ok(())
+    }
+
+    async fn clone_source(&self, sink: &Sink) -> Result<String, Fail> {
+        let job = self.job;
+        self.lease.enter("clone");
+        if let Some(why) = clone::unfetchable(job) {
+            return Err(Fail::Clone(why));
+        }
+        sink.say(&format!("Cloning {} at {}", job.repository, job.commit.as_deref().unwrap_or(&job.git_ref)));
+        let env = clone::env(job, has(&self.site.path(CERTIFICATES)));
+        let task = self.task("host", env, clone::script(job), Network::Isolated);
+        let task = Task { files: [task.files, clone::files(job)].concat(), ..task };
+        let done = self.performer(sink, false).perform(task, None).await?;
+        if let Some(why) = done.stopped {
+            return Err(Fail::Stopped(why));
+        }
+        let commit = done.stdout.lines().last().unwrap_or("").trim();
+        if done.code != 0 || !clone::is_commit(commit) {
+            return Err(Fail::Clone(clone::complaint(&done.stderr)));
+        }
+        sink.say(&format!("Checked out {commit} after {}", seconds(done.took)));
+        Ok(commit.to_owned())
+    }
+
+    async fn step(&self, number: usize, step: &Step, commit: &str, result: &mut StepResult) -> Result<(), Fail> {
+        let sink = self.sink_of(&step.name);
+        self.lease.enter(&step.name);
+        sink.say(&format!("Step {number}/{}: {}", self.job.steps.len(), step.name));
+        info!(build.id = %self.job.build_id, step.number = number, step.name, "step started");
+        let env = script::step_env(self.job, step, commit);
+        let task = self.task(&step.image, env, script::script(&step.commands), step.network);
+        let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        let begun = Boot::now();
+        let performed = self.performer(&sink, true).perform(task, timeout).await;
+        result.duration_ms = millis(Boot::now().since(begun));
+        let ended = performed.and_then(|done| judge(step, &done, result, &sink));
+        if let Err(fail) = &ended {
+            result.status = status(fail);
+            sink.say(&fail.message());
+        }
+        info!(build.id = %self.job.build_id, step.number = number, step.name, step.exit_code = result.exit_code, "step ended");
+        ended
+    }
+
+    fn task(&self, image: &str, env: Env, script: String, network: Network) -> Task {
+        Task {
+            image: image.to_owned(),
+            argv: ["/bin/sh", "-e", &format!("{INSIDE}/{SCRIPT}")].map(str::to_owned).into(),
+            env,
+            files: vec![PlanFile { name: SCRIPT.into(), mode: 0o600, content: script }],
+            directory: self.site.directory.clone(),
+            slot: self.slot,
+            network,
+            fence_at: self.lease.fence_at(),
+            kill_grace: self.grace.kill,
+        }
+    }
+
+    fn performer<'s>(&'s self, sink: &'s Sink, shown: bool) -> Performer<'s> {
+        let Self { isolation, lease, stop, grace, .. } = self;
+        Performer { isolation: *isolation, lease, stop, grace: *grace, sink, shown }
+    }
+
+    fn sink_of(&self, step: &str) -> Sink {
+        Sink { step: step.into(), ..self.sink.clone() }
+    }
+}
+
+fn skipped(step: &Step) -> StepResult {
+    StepResult { name: step.name.clone(), status: StepStatus::Skipped, exit_code: None, duration_ms: 0 }
+}
+
+fn judge(step: &Step, done: &Done, result: &mut StepResult, sink: &Sink) -> Result<(), Fail> {
+    result.exit_code = Some(done.code);
+    if let Some(why) = done.stopped {
+        return Err(Fail::Stopped(why));
+    }
+    sink.say(&format!("exit code {} after {}", done.code, seconds(done.took)));
+    if done.code != 0 {
+        return Err(Fail::Step { name: step.name.clone(), code: done.code });
+    }
+    result.status = StepStatus::Success;
+    Ok(())
+}
+
+fn status(fail: &Fail) -> StepStatus {
+    match fail {
+        Fail::Stopped(Why::Deadline | Why::StepTimeout) => StepStatus::TimedOut,
+        Fail::Stopped(Why::Cancel(_)) => StepStatus::Cancelled,
+        Fail::Stopped(Why::Lost | Why::Fenced | Why::Shutdown)
+        | Fail::Clone(_)
+        | Fail::Image(_)
+        | Fail::NeverStarted(_)
+        | Fail::Step { .. }
+        | Fail::Internal(_) => StepStatus::Failed,
+    }
+}
+
+fn seconds(took: Duration) -> String {
+    format!("{:.1} s", took.as_secs_f64())
+}

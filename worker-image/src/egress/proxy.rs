@@ -1,0 +1,152 @@
+//! The proxy itself: takes a request from the sandbox, decides on the addresses, connects, carries bytes.
+
+use super::addresses::{Allowed, may_connect};
+use super::head::{self, Head};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpStream, UnixListener, UnixStream, lookup_host};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const HEAD_MAX_BYTES: usize = 16 * 1024;
+const CONNECTIONS_MAX: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Is told, for the build's log, which connection was refused and why.
+pub type Refusals = Arc<dyn Fn(String) + Send + Sync>;
+
+/// A running proxy; it ends, with all its connections, when this is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    _accepting: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Listens on a new Unix socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If the socket can't be made.
+    pub fn start(path: &Path, allowed: Arc<[Allowed]>, refusals: Refusals) -> io::Result<Self> {
+        let listener = bind(path)?;
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, allowed, refusals));
+        Ok(Self { _accepting: accepting })
+    }
+}
+
+/// A socket's address holds at most 107 bytes, a path may be longer: its directory is named by a descriptor.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = File::open(directory)?;
+    UnixListener::bind(Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name))
+}
+
+/// The connections live in this task's set, so that they end with it.
+async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, refusals: Refusals) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        while connections.try_join_next().is_some() {}
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (allowed, refusals) = (Arc::clone(&allowed), Arc::clone(&refusals));
+        connections.spawn(async move {
+            serve(client, &allowed, &refusals).await.ok();
+            drop(place);
+        });
+    }
+}
+
+async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals) -> io::Result<()> {
+    let Ok(read) = timeout(PATIENCE, read_head(&mut client)).await else {
+        return Ok(());
+    };
+    let (head, rest) = read?;
+    let Some(head) = head::parse(&head) else {
+        return refuse(&mut client, "400 Bad Request", "not a request that a proxy can serve").await;
+    };
+    match connect(&head, allowed).await {
+        Ok(server) => carry(client, server, head, &rest).await,
+        Err(Refused::NotPublic(address)) => {
+            let why = format!("{}:{} ({address}) is not a public address", head.host, head.port);
+            refusals(format!("network: {why}, and the operator does not allow it"));
+            refuse(&mut client, "403 Forbidden", &why).await
+        }
+        Err(Refused::Unreachable(why)) => refuse(&mut client, "502 Bad Gateway", &why).await,
+    }
+}
+
+/// Reads up to the empty line; what came after it is returned apart.
+async fn read_head(client: &mut UnixStream) -> io::Result<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let rest = bytes.split_off(end + 4);
+            return Ok((String::from_utf8_lossy(&bytes).into_owned(), rest));
+        }
+        let mut part = [0; 2048];
+        let read = client.read(&mut part).await?;
+        if read == 0 || bytes.len() > HEAD_MAX_BYTES {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        bytes.extend_from_slice(&part[..read]);
+    }
+}
+
+enum Refused {
+    NotPublic(std::net::IpAddr),
+    Unreachable(String),
+}
+
+/// Connects to the first address that may be reached and answers.
+async fn connect(head: &Head, allowed: &[Allowed]) -> Result<TcpStream, Refused> {
+    let mut refused = Refused::Unreachable(format!("{} has no address", head.host));
+    for address in resolve(head).await? {
+        if !may_connect(&head.host, address, allowed) {
+            refused = Refused::NotPublic(address.ip());
+            continue;
+        }
+        match timeout(PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(server)) => return Ok(server),
+            Ok(Err(error)) => refused = Refused::Unreachable(format!("{}:{}: {error}", head.host, head.port)),
+            Err(_) => refused = Refused::Unreachable(format!("{}:{}: no answer", head.host, head.port)),
+        }
+    }
+    Err(refused)
+}
+
+async fn resolve(head: &Head) -> Result<Vec<SocketAddr>, Refused> {
+    match timeout(PATIENCE, lookup_host((head.host.as_str(), head.port))).await {
+        Ok(Ok(addresses)) => Ok(addresses.collect()),
+        Ok(Err(_)) | Err(_) => Err(Refused::Unreachable(format!("{}: name not found", head.host))),
+    }
+}
+
+async fn carry(mut client: UnixStream, mut server: TcpStream, head: Head, rest: &[u8]) -> io::Result<()> {
+    match head.forward {
+        Some(forward) => server.write_all(&forward).await?,
+        None => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?,
+    }
+    server.write_all(rest).await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+async fn refuse(client: &mut UnixStream, status: &str, why: &str) -> io::Result<()> {
+    let body = format!("callboard: {why}\n");
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n");
+    client.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes()).await?;
+    client.shutdown().await
+}

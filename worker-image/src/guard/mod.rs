@@ -1,0 +1,90 @@
+//! A process per task that outlives the worker and ends the sandbox when the worker can't.
+//!
+//! The worker holds one end of a socket, the guard the other. The guard starts bubblewrap, tells when it is over, and
+//! ends all processes of the sandbox when it is told to, when the socket closes (the worker died), or when the fence is
+//! reached (the worker is stopped, or cut off from the board). It has one thread, since bubblewrap dies with the
+//! *thread* that started it; and a session of its own, so that Ctrl-C in the worker's terminal is not for it.
+
+pub mod client;
+mod ending;
+mod lines;
+mod watch;
+
+use crate::isolation::bubblewrap::first_process;
+use crate::isolation::plan::{Orders, Report};
+use lines::Lines;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use watch::Watch;
+
+/// Guards one sandbox: the whole life of the process `callboard-worker guard`. The socket is its standard input.
+///
+/// # Errors
+///
+/// If the socket is broken. All other trouble is told through it.
+pub fn run() -> io::Result<()> {
+    // Fails only for the first process of a group, which has a session's worth of distance already.
+    setsid().ok();
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    dup2_stdin(File::open("/dev/null")?)?;
+    let mut lines = Lines::new(socket.try_clone()?);
+    let report = match lines.orders().and_then(|orders| guard(&orders, lines)) {
+        Ok(report) => report,
+        Err(error) => Report { trouble: Some(error.to_string()), ..Report::default() },
+    };
+    let mut line = serde_json::to_vec(&report)?;
+    line.push(b'\n');
+    // A worker that is gone reads nothing.
+    (&socket).write_all(&line).ok();
+    Ok(())
+}
+
+fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
+    if orders.fence_at.has_come() {
+        return Ok(Report { fenced: true, ..Report::default() });
+    }
+    let plan = plan_file(orders)?;
+    let (status, status_of_sandbox) = pipe2(OFlag::O_CLOEXEC)?;
+    let sandbox = start(orders, &plan, status_of_sandbox)?;
+    let_go_of_output()?;
+    let mut watch = Watch::new(orders, sandbox, lines, File::from(status));
+    watch.until_it_is_over()?;
+    // Emptied by the sandbox's first process once it has read it.
+    let started = plan.metadata()?.len() == 0;
+    Ok(watch.report(started))
+}
+
+/// The plan, as a file without a name that is gone with the last process that has it open.
+fn plan_file(orders: &Orders) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"plan", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(&orders.plan)?)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
+    // Nothing else is started by this process, so nothing else inherits it.
+    fcntl(&status, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut command = Command::new(&orders.program);
+    command.arg("--json-status-fd").arg(status.as_raw_fd().to_string());
+    command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
+    if let Some(id) = orders.run_as {
+        command.uid(id).gid(id);
+    }
+    command.spawn()
+}
+
+/// The pipes must end when the sandbox does.
+fn let_go_of_output() -> io::Result<()> {
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    Ok(())
+}

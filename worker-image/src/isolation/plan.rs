@@ -1,0 +1,90 @@
+//! What the worker hands a guard, and a guard hands the first process of its sandbox.
+//!
+//! Both travel through descriptors without a name (a socket, a memory file), since arguments and environments of
+//! processes can be read by others.
+
+use crate::clock::Boot;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Variables by name.
+pub type Env = BTreeMap<String, String>;
+
+/// Where a plan's files, the proxy's socket and the certificates are inside a sandbox.
+pub const INSIDE: &str = "/run/callboard";
+
+/// A file that the first process writes before it starts the program.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct PlanFile {
+    /// Its name under [`INSIDE`].
+    pub name: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// What is in it.
+    pub content: String,
+}
+
+/// What the first process of a sandbox does.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// All of its environment, but for the proxy's variables, over which it wins.
+    pub env: Env,
+    /// What to write before.
+    pub files: Vec<PlanFile>,
+    /// The proxy's socket, as the sandbox sees it; without one there is no way out.
+    pub egress: Option<PathBuf>,
+    /// How long the others may take to end once the program was asked to and did.
+    pub linger_ms: u64,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("argv", &self.argv).finish_non_exhaustive()
+    }
+}
+
+/// What a guard does: the first line it reads.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// The program that makes the sandbox.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Whom it runs as, user and group; as the guard itself if absent.
+    pub run_as: Option<u32>,
+    /// What the sandbox's first process does.
+    pub plan: Plan,
+    /// When the sandbox must begin to end unless renewed.
+    pub fence_at: Boot,
+    /// Between asking its processes to end and ending them.
+    pub kill_grace_ms: u64,
+}
+
+/// What a guard hears after its orders, a line each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// The sandbox may go on until then.
+    FenceAt(Boot),
+    /// Ask all processes to end, and end them after the grace.
+    Terminate,
+    /// End all processes.
+    Kill,
+}
+
+/// What a guard says at last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Whether the sandbox came up.
+    pub started: bool,
+    /// The exit code of its first process; 128 + N for a signal N.
+    pub exit_code: Option<i32>,
+    /// Whether the guard ended it because its fence was reached.
+    pub fenced: bool,
+    /// What went wrong with the guard itself.
+    pub trouble: Option<String>,
+}

@@ -1,0 +1,35 @@
+//! The worker: phones in to a Callboard's control plane, takes the oldest build, runs its steps sealed off, and calls
+//! back until its end is acknowledged (SPEC.md, section 3).
+//!
+//! One loop per file: [`poll`] claims, [`run`] sees one build through, [`beat`] renews its lease, [`logs`] ship its
+//! output, [`stop`] says why it is to end early, [`complete`] reports. Steps run behind [`isolation`]; each has a
+//! [`guard`] that ends it when the worker can't.
+
+pub mod api;
+pub mod backoff;
+pub mod beat;
+pub mod cli;
+pub mod clock;
+pub mod clone;
+pub mod complete;
+pub mod config;
+pub mod course;
+pub mod doctor;
+pub mod egress;
+pub mod guard;
+pub mod isolation;
+pub mod lease;
+pub mod logs;
+pub mod mask;
+pub mod outcome;
+pub mod poll;
+pub mod probe;
+pub mod proc;
+pub mod recovery;
+pub mod run;
+pub mod script;
+pub mod site;
+pub mod stop;
+pub mod task;
+pub mod worker;
+pub mod workplace;

@@ -1,0 +1,252 @@
+//! One build's chunks that the board has not acknowledged yet, numbered by one `seq` over all steps and streams.
+
+use super::cut::cut;
+use super::spool::{Piece, Spool};
+use protocol::log::{Chunk, Stream};
+use protocol::worker::LogLimits;
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// The most bytes that wait on disk, and the most chunks that wait at all: so much memory and disk may a build's log
+/// take while the board is away.
+const SPOOL_MAX_BYTES: u64 = 96 * 1024 * 1024;
+const CHUNKS_MAX: usize = 50_000;
+/// The most chunks of one request, whatever their size.
+const BATCH_MAX_CHUNKS: usize = 256;
+
+/// What waits for the board. Many may append, one ships.
+#[derive(Debug)]
+pub struct Journal {
+    limits: LogLimits,
+    inside: Mutex<Inside>,
+    finished: Notify,
+}
+
+impl Journal {
+    /// An empty journal whose spool is a file without a name in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be made.
+    pub fn new(limits: LogLimits, directory: &Path) -> io::Result<Self> {
+        let inside = Inside {
+            first_seq: 1,
+            waiting: VecDeque::new(),
+            open: None,
+            spool: Spool::new(directory)?,
+            dropped_bytes: 0,
+            step: "".into(),
+            capped: false,
+            finished: false,
+        };
+        Ok(Self { limits, inside: Mutex::new(inside), finished: Notify::new() })
+    }
+
+    /// How the board wants its logs.
+    #[must_use]
+    pub fn limits(&self) -> LogLimits {
+        self.limits
+    }
+
+    /// Appends whole characters of `stream`, read `at_ms` after the claim.
+    pub fn append(&self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
+        let mut inside = self.inside();
+        if inside.capped || bytes.is_empty() {
+            return;
+        }
+        if inside.open.as_ref().is_some_and(|open| open.stream != stream || open.step != *step) {
+            inside.close(self.limits.max_chunk_bytes);
+        }
+        inside.step = Arc::clone(step);
+        let open = inside.open.get_or_insert_with(|| Open { step: step.clone(), stream, at_ms, bytes: Vec::new() });
+        open.at_ms = at_ms;
+        open.bytes.extend_from_slice(bytes);
+        if open.bytes.len() >= self.limits.max_chunk_bytes {
+            inside.close(self.limits.max_chunk_bytes);
+        }
+    }
+
+    /// Nothing will be appended any more.
+    pub fn finish(&self) {
+        self.inside().finished = true;
+        self.finished.notify_one();
+    }
+
+    /// Waits until [`Journal::finish`]; at once if that has been.
+    pub async fn finished(&self) {
+        if !self.is_finished() {
+            self.finished.notified().await;
+        }
+    }
+
+    /// Whether nothing will be appended any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.inside().finished
+    }
+
+    /// The `seq` of the last chunk that has one; 0 for none.
+    #[must_use]
+    pub fn last_seq(&self) -> u64 {
+        let mut inside = self.inside();
+        inside.close(self.limits.max_chunk_bytes);
+        inside.next_seq() - 1
+    }
+
+    /// The next chunks to send, as many as one request may carry; empty if none waits.
+    ///
+    /// # Errors
+    ///
+    /// If the spool can't be read.
+    pub fn batch(&self) -> io::Result<Vec<Chunk>> {
+        let mut inside = self.inside();
+        inside.close(self.limits.max_chunk_bytes);
+        inside.name_the_loss();
+        let (mut chunks, mut size) = (Vec::new(), 0);
+        for (waiting, seq) in inside.waiting.iter().zip(inside.first_seq..).take(BATCH_MAX_CHUNKS) {
+            if !chunks.is_empty() && size + waiting.piece.length() > self.limits.max_batch_bytes {
+                break;
+            }
+            let bytes = inside.spool.read(waiting.piece)?;
+            let chunk = Chunk::new(seq, &waiting.step, waiting.stream, waiting.at_ms, &bytes);
+            size += chunk.encoded_bytes();
+            if !chunks.is_empty() && size > self.limits.max_batch_bytes {
+                break;
+            }
+            chunks.push(chunk);
+        }
+        Ok(chunks)
+    }
+
+    /// The board has all up to, but not with, `next_seq`; with `capped` it wants no more.
+    pub fn acknowledged(&self, next_seq: u64, capped: bool) {
+        let mut inside = self.inside();
+        inside.capped = inside.capped || capped;
+        inside.forget_before(next_seq);
+    }
+
+    /// The board expects `expected_seq`: what it has is forgotten, the rest is numbered from there.
+    pub fn resync(&self, expected_seq: u64) {
+        let mut inside = self.inside();
+        inside.forget_before(expected_seq);
+        inside.first_seq = expected_seq.max(1);
+    }
+
+    /// The board refuses the first waiting chunk: a marker takes its place.
+    pub fn replace_first(&self) -> io::Result<()> {
+        let mut inside = self.inside();
+        let Some(first) = inside.waiting.front() else {
+            return Ok(());
+        };
+        let marker = format!("[{} bytes that the board refused]\n", first.piece.length());
+        let piece = inside.spool.put(marker.as_bytes())?;
+        if let Some(first) = inside.waiting.front_mut() {
+            (first.stream, first.piece) = (Stream::System, piece);
+        }
+        Ok(())
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: LogLimits = LogLimits { max_chunk_bytes: 4, max_batch_bytes: 10, interval_ms: 1, cap_bytes: 1 << 20 };
+
+    fn journal() -> Journal {
+        Journal::new(LIMITS, &std::env::temp_dir()).unwrap()
+    }
+
+    fn say(journal: &Journal, stream: Stream, text: &str) {
+        journal.append(&"test".into(), stream, 7, text.as_bytes());
+    }
+
+    fn waiting(journal: &Journal) -> Vec<(u64, String)> {
+        journal.batch().unwrap().into_iter().map(|chunk| (chunk.seq, chunk.text.unwrap())).collect()
+    }
+
+    #[test]
+    fn chunks_are_numbered_from_one_over_all_streams() {
+        let journal = journal();
+        say(&journal, Stream::Stdout, "ab");
+        say(&journal, Stream::Stdout, "c");
+        say(&journal, Stream::Stderr, "d");
+        assert_eq!(waiting(&journal), [(1, "abc".into()), (2, "d".into())]);
+        assert_eq!(journal.last_seq(), 2);
+    }
+
+    #[test]
+    fn a_batch_is_the_same_again_until_it_is_acknowledged() {
+        let journal = journal();
+        say(&journal, Stream::Stdout, "abcdefghijklmn");
+        let first = waiting(&journal);
+        assert_eq!(first, [(1, "abcd".into()), (2, "efgh".into())]);
+        assert_eq!(waiting(&journal), first);
+        journal.acknowledged(3, false);
+        assert_eq!(waiting(&journal), [(3, "ijkl".into()), (4, "mn".into())]);
+    }
+
+    #[test]
+    fn what_the_board_has_is_forgotten_when_it_says_so() {
+        let journal = journal();
+        say(&journal, Stream::Stdout, "abcdefgh");
+        assert_eq!(journal.last_seq(), 2);
+        journal.resync(2);
+        assert_eq!(waiting(&journal), [(2, "efgh".into())]);
+        journal.resync(9);
+        assert_eq!(waiting(&journal), []);
+        say(&journal, Stream::Stdout, "i");
+        assert_eq!(waiting(&journal), [(9, "i".into())]);
+    }
+
+    #[test]
+    fn a_board_that_lacks_what_it_acknowledged_leaves_no_hole() {
+        let journal = journal();
+        say(&journal, Stream::Stdout, "abcdefgh");
+        assert_eq!(journal.last_seq(), 2);
+        journal.acknowledged(2, false);
+        journal.resync(1);
+        assert_eq!(waiting(&journal), [(1, "efgh".into())]);
+    }
+
+    #[test]
+    fn a_refused_chunk_becomes_a_marker_of_the_same_number() {
+        let journal = journal();
+        say(&journal, Stream::Stdout, "abcdefgh");
+        assert_eq!(journal.last_seq(), 2);
+        journal.replace_first().unwrap();
+        assert_eq!(waiting(&journal)[0], (1, "[4 bytes that the board refused]\n".into()));
+    }
+
+    #[test]
+    fn past_the_cap_nothing_is_kept() {
+        let journal = journal();
+        journal.acknowledged(1, true);
+        say(&journal, Stream::Stdout, "abc");
+        assert_eq!(journal.last_seq(), 0);
+    }
+
+    #[test]
+    fn chunks_without_number_are_bounded_and_the_loss_is_named() {
+        let journal = journal();
+        for _ in 0..CHUNKS_MAX {
+            say(&journal, Stream::Stdout, "o");
+            say(&journal, Stream::Stderr, "e");
+        }
+        assert_eq!(journal.last_seq(), u64::try_from(CHUNKS_MAX).unwrap());
+        journal.acknowledged(100, false);
+        say(&journal, Stream::Stdout, "x");
+        journal.acknowledged(journal.last_seq() - 1, false);
+        assert_eq!(
+            waiting(&journal)[0].1,
+            format!("[{CHUNKS_MAX} bytes dropped while the board could not be reached]\n")
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! A build's log on its way to the board: bytes are read, masked, cut into chunks, kept until acknowledged, and sent.
+//!
+//! Nothing here ever makes a step wait: what the board does not take is spooled to disk within a bound, and what goes
+//! past the bound is counted and named in a marker.
+
+mod cut;
+mod journal;
+mod read;
+mod ship;
+mod spool;
+
+pub use cut::{cut, whole_chars};
+pub use journal::Journal;
+pub use read::{Reading, Sink, read};
+pub use ship::{Shipped, ship};

@@ -1,0 +1,123 @@
+//! Reads a task's output as bytes, masks it, and hands whole characters to the journal.
+
+use super::cut::whole_chars;
+use super::journal::Journal;
+use crate::clock::{Boot, millis};
+use crate::lease::Lease;
+use crate::mask::{Masker, Masks};
+use protocol::log::Stream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const READ_BYTES: usize = 32 * 1024;
+/// How much of the end of a stream is kept for an error message.
+const TAIL_BYTES: usize = 2048;
+
+/// Where one step's output goes.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    /// The build's journal.
+    pub journal: Arc<Journal>,
+    /// The build's secrets.
+    pub masks: Arc<Masks>,
+    /// The build's lease, which knows when the step last wrote.
+    pub lease: Arc<Lease>,
+    /// The step's name.
+    pub step: Arc<str>,
+}
+
+impl Sink {
+    /// Appends a line of the worker's own.
+    pub fn say(&self, line: &str) {
+        let line = self.masks.text(&format!("{line}\n"));
+        self.append(Stream::System, line.as_bytes());
+    }
+
+    fn append(&self, stream: Stream, bytes: &[u8]) {
+        let at_ms = millis(Boot::now().since(self.lease.sent_at));
+        self.journal.append(&self.step, stream, at_ms, bytes);
+    }
+}
+
+/// A stream that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    task: JoinHandle<()>,
+    enough: CancellationToken,
+    tail: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Reading {
+    /// Waits for the stream's end, but no longer than `patience`: a process that keeps it open can't hold the build.
+    /// Returns the end of what was read, masked.
+    pub async fn end(mut self, patience: Duration) -> String {
+        if timeout(patience, &mut self.task).await.is_err() {
+            self.enough.cancel();
+            self.task.await.ok();
+        }
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&tail).into_owned()
+    }
+}
+
+/// Begins to read `from`. What is not `shown` goes to the tail only.
+pub fn read(from: impl AsyncRead + Send + Unpin + 'static, sink: Sink, stream: Stream, shown: bool) -> Reading {
+    let (enough, tail) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
+    let passing = Passing {
+        masker: Masker::new(Arc::clone(&sink.masks)),
+        begun: Vec::new(),
+        tail: Arc::clone(&tail),
+        shown: shown.then_some(stream),
+        sink,
+    };
+    let task = tokio::spawn(passing.all(from, enough.clone()));
+    Reading { task, enough, tail }
+}
+
+/// What lies between the pipe and the journal.
+struct Passing {
+    sink: Sink,
+    shown: Option<Stream>,
+    masker: Masker,
+    /// The first bytes of a character whose last ones are not read yet.
+    begun: Vec<u8>,
+    tail: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Passing {
+    async fn all(mut self, mut from: impl AsyncRead + Unpin, enough: CancellationToken) {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let read = tokio::select! {
+                read = from.read(&mut buffer) => read.unwrap_or(0),
+                () = enough.cancelled() => 0,
+            };
+            if read == 0 {
+                break;
+            }
+            self.sink.lease.output_seen();
+            let masked = self.masker.push(&buffer[..read]);
+            self.pass(&masked, false);
+        }
+        let rest = self.masker.finish();
+        self.pass(&rest, true);
+    }
+
+    fn pass(&mut self, bytes: &[u8], ended: bool) {
+        self.begun.extend_from_slice(bytes);
+        let whole = if ended { self.begun.len() } else { whole_chars(&self.begun) };
+        let bytes: Vec<u8> = self.begun.drain(..whole).collect();
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend_from_slice(&bytes);
+        let surplus = tail.len().saturating_sub(TAIL_BYTES);
+        tail.drain(..surplus);
+        drop(tail);
+        if let Some(stream) = self.shown {
+            self.sink.append(stream, &bytes);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Sends the journal to the board, in order, one request at a time, until it is finished and empty.
+
+use super::journal::Journal;
+use crate::api::{Api, Failure};
+use crate::backoff::Backoff;
+use crate::stop::{Stop, Why};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
+use uuid::Uuid;
+
+/// How sending ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shipped {
+    /// The board has all.
+    All,
+    /// The board will never have all.
+    Lost,
+    /// The build is not ours any more.
+    NotOurs,
+}
+
+/// Sends what waits every interval, and all the rest once the journal is finished.
+pub async fn ship(api: Arc<Api>, build: Uuid, token: String, journal: Arc<Journal>, stop: Stop) -> Shipped {
+    let mut shipping = Shipping { api, build, token, journal, stop, refused: false };
+    let interval = Duration::from_millis(shipping.journal.limits().interval_ms.max(10));
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = shipping.journal.finished() => {}
+        }
+        let finished = shipping.journal.is_finished();
+        if let Err(end) = shipping.all_that_waits().await {
+            return end;
+        }
+        if finished {
+            return Shipped::All;
+        }
+    }
+}
+
+struct Shipping {
+    api: Arc<Api>,
+    build: Uuid,
+    token: String,
+    journal: Arc<Journal>,
+    stop: Stop,
+    /// The board refused the first waiting chunk, which is a marker by now.
+    refused: bool,
+}
+
+impl Shipping {
+    async fn all_that_waits(&mut self) -> Result<(), Shipped> {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+        let mut alone = false;
+        loop {
+            let mut chunks = self.journal.batch().map_err(|error| self.unreadable(&error))?;
+            if chunks.is_empty() {
+                return Ok(());
+            }
+            if alone {
+                chunks.truncate(1);
+            }
+            match self.api.logs(self.build, &self.token, chunks).await {
+                Ok(stored) => {
+                    (alone, self.refused) = (false, false);
+                    backoff.reset();
+                    self.journal.acknowledged(stored.next_seq, stored.capped);
+                    stored.cancel.into_iter().for_each(|reason| self.stop.ask(Why::Cancel(reason)));
+                }
+                Err(Failure::Again { after, .. }) => tokio::time::sleep(backoff.next_wait(after)).await,
+                Err(Failure::Resync { expected_seq }) => self.resync(expected_seq, &mut backoff).await,
+                Err(Failure::NotOurs { .. }) => return Err(self.not_ours()),
+                Err(Failure::Refused { .. }) if !alone => alone = true,
+                Err(Failure::Refused { detail, .. }) => self.replace_first(&detail)?,
+            }
+        }
+    }
+
+    /// A board that asks for the same again and again must not be asked without a pause.
+    async fn resync(&mut self, expected_seq: u64, backoff: &mut Backoff) {
+        warn!(build.id = %self.build, log.expected_seq = expected_seq, "log goes on from where the board says");
+        self.journal.resync(expected_seq);
+        tokio::time::sleep(backoff.next_wait(None)).await;
+    }
+
+    fn replace_first(&mut self, detail: &str) -> Result<(), Shipped> {
+        warn!(build.id = %self.build, detail, "the board refused a log chunk");
+        if std::mem::replace(&mut self.refused, true) {
+            return Err(Shipped::Lost);
+        }
+        self.journal.replace_first().map_err(|error| self.unreadable(&error))
+    }
+
+    fn not_ours(&self) -> Shipped {
+        self.stop.ask(Why::Lost);
+        Shipped::NotOurs
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> Shipped {
+        warn!(build.id = %self.build, %error, "the log's spool failed");
+        Shipped::Lost
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether a sandbox works here: a worker that can't run any build must not claim one.
+
+use crate::clock::Boot;
+use crate::isolation::plan::Env;
+use crate::isolation::{Ended, Isolation, Running, StartError, Task};
+use crate::run::Shop;
+use crate::site::Site;
+use protocol::pipeline::Network;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use uuid::Uuid;
+
+/// Runs `true` in a sandbox just as a step would be run, in the first slot.
+///
+/// # Errors
+///
+/// What is wrong, for a person.
+pub async fn sandbox(shop: &Shop) -> Result<(), String> {
+    let id = Uuid::new_v4();
+    let site =
+        Site::make(&shop.config.place, id, 0, None).map_err(|error| format!("no directory for a build: {error}"))?;
+    let works = try_it(shop.isolation.as_ref(), &site).await;
+    site.remove().await.map_err(|error| format!("the directory of a build can't be removed: {error}"))?;
+    works
+}
+
+async fn try_it(isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
+    let task = Task {
+        image: "host".into(),
+        argv: vec!["/bin/true".into()],
+        env: Env::new(),
+        files: Vec::new(),
+        directory: site.directory.clone(),
+        slot: 0,
+        network: Network::None,
+        fence_at: Boot::now().plus(Duration::from_secs(20)),
+        kill_grace: Duration::ZERO,
+    };
+    let Running { mut stderr, ended, control: _control, .. } = isolation.start(task).await.map_err(said)?;
+    let mut complaint = String::new();
+    let (ended, _) = tokio::join!(ended, stderr.read_to_string(&mut complaint));
+    match ended {
+        Ended::Exited(0) => Ok(()),
+        Ended::Exited(code) => Err(format!("`true` ended with exit code {code}: {}", complaint.trim())),
+        Ended::Fenced => Err("it did not come up in time".into()),
+        Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
+    }
+}
+
+fn said(error: StartError) -> String {
+    match error {
+        StartError::Image(why) | StartError::Trouble(why) => why,
+    }
+}

@@ -1,0 +1,253 @@
+//! One build from its claim to the acknowledged end: renews, runs, ships, reports, cleans up.
+
+use crate::beat;
+use crate::clock::{Boot, millis, sleep_until};
+use crate::complete::{self, Reported};
+use crate::config::Config;
+use crate::course::{Course, Covered};
+use crate::egress::{Allowed, Proxy};
+use crate::isolation::Isolation;
+use crate::isolation::bubblewrap::names;
+use crate::lease::Lease;
+use crate::logs::{Journal, Shipped, Sink, ship};
+use crate::mask::Masks;
+use crate::outcome::Fail;
+use crate::poll::Phase;
+use crate::site::{Record, Site};
+use crate::stop::{Stop, Why};
+use crate::{api::Api, clone};
+use protocol::worker::{Complete, Job};
+use protocol::{EndReason, Status};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tracing::{error, info};
+
+/// How long a worker that is told to stop still tries to report.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+/// How many refused connections a build's log names.
+const REFUSALS_MAX: u32 = 20;
+
+/// What all builds of a worker share.
+#[derive(Debug)]
+pub struct Shop {
+    /// How the worker is set up.
+    pub config: Config,
+    /// The control plane.
+    pub api: Arc<Api>,
+    /// The back end.
+    pub isolation: Arc<dyn Isolation>,
+}
+
+/// Whether the worker itself was up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It was.
+    Fine,
+    /// The worker or its host is at fault.
+    Trouble,
+    /// It was stopped before the board took note of the build's end; the next start tells it.
+    Unreported,
+}
+
+/// Runs `job`, whose claim had been sent at `sent_at`, in `slot`.
+pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::Receiver<Phase>) -> Health {
+    let build = job.build_id;
+    info!(build.id = %build, slot, "build claimed");
+    let (stop, lease) = (Stop::default(), Arc::new(Lease::new(&job, sent_at, shop.config.grace)));
+    let every = Duration::from_millis(job.heartbeat_every_ms);
+    let beating = beat::start(&shop.config, build, Arc::clone(&lease), stop.clone(), every);
+    let mut watching = JoinSet::new();
+    watching.spawn(deadline(Arc::clone(&lease), stop.clone()));
+    watching.spawn(shutdown(phase.clone(), stop.clone()));
+    let held = Held { shop, job: &job, slot, lease, stop, phase };
+    let health = match beating {
+        Ok(beating) => {
+            let health = held.work().await;
+            drop(beating);
+            health
+        }
+        Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
+    };
+    info!(build.id = %build, slot, healthy = health == Health::Fine, "slot free");
+    health
+}
+
+async fn deadline(lease: Arc<Lease>, stop: Stop) {
+    sleep_until(|| lease.deadline_at()).await;
+    stop.ask(Why::Deadline);
+}
+
+async fn shutdown(mut phase: watch::Receiver<Phase>, stop: Stop) {
+    if phase.wait_for(|phase| *phase == Phase::Stopping).await.is_ok() {
+        stop.ask(Why::Shutdown);
+    }
+}
+
+struct Held<'a> {
+    shop: &'a Shop,
+    job: &'a Job,
+    slot: u32,
+    lease: Arc<Lease>,
+    stop: Stop,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Held<'_> {
+    async fn work(&self) -> Health {
+        let (place, record) = (&self.shop.config.place, Record::new(self.job, self.lease.sent_at));
+        let site = match Site::make(place, self.job.build_id, self.slot, Some(&record)) {
+            Ok(site) => site,
+            Err(error) => return self.fail(&Fail::Internal(format!("no directory for the build: {error}"))).await,
+        };
+        let health = match Journal::new(self.job.log, &site.directory) {
+            Ok(journal) => self.with_log(&site, Arc::new(journal)).await,
+            Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
+        };
+        if health == Health::Unreported {
+            return health;
+        }
+        match site.remove().await {
+            Ok(()) => health,
+            Err(error) => {
+                error!(build.id = %self.job.build_id, %error, "the build's directory can't be removed");
+                Health::Trouble
+            }
+        }
+    }
+
+    async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
+        let token = self.job.log_token.0.clone();
+        let api = Arc::clone(&self.shop.api);
+        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), self.stop.clone());
+        let shipping = tokio::spawn(shipping);
+        let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
+        let ended = self.course(site, &journal, &masks, &mut covered).await;
+        let ran_ms = millis(Boot::now().since(self.lease.sent_at));
+        journal.finish();
+        let (logs_lost, cleared) = tokio::join!(self.logs_lost(shipping), site.clear());
+        let report = Complete {
+            status: Status::Success,
+            end_reason: None,
+            error_message: None,
+            commit: covered.commit,
+            ran_ms,
+            last_seq: journal.last_seq(),
+            logs_lost,
+            steps: covered.steps,
+        };
+        let health = self.report(ended.as_ref().err(), report, &masks).await;
+        if cleared.is_err() && health == Health::Fine { Health::Trouble } else { health }
+    }
+
+    async fn course(
+        &self,
+        site: &Site,
+        journal: &Arc<Journal>,
+        masks: &Arc<Masks>,
+        covered: &mut Covered,
+    ) -> Result<(), Fail> {
+        let sink = Sink {
+            journal: Arc::clone(journal),
+            masks: Arc::clone(masks),
+            lease: Arc::clone(&self.lease),
+            step: "clone".into(),
+        };
+        let equipped = self.equip(site, &sink);
+        let _proxy = equipped.map_err(|error| Fail::Internal(format!("the build can't be equipped: {error}")))?;
+        let Self { shop, job, slot, lease, stop, .. } = self;
+        let (isolation, grace) = (shop.isolation.as_ref(), shop.config.grace);
+        Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await
+    }
+
+    /// The proxy, and the certificates for the clone.
+    fn equip(&self, site: &Site, sink: &Sink) -> io::Result<Proxy> {
+        if let Some(operators) = &self.shop.config.ca_bundle {
+            let path = site.path(names::CERTIFICATES);
+            clone::write_certificates(&path, operators)?;
+            site.hand_over(&path, 0o644)?;
+        }
+        let (sink, lease, said) = (sink.clone(), Arc::clone(&self.lease), AtomicU32::new(0));
+        let refusals = Arc::new(move |line: String| {
+            if said.fetch_add(1, Ordering::Relaxed) < REFUSALS_MAX {
+                Sink { step: lease.phase().into(), ..sink.clone() }.say(&line);
+            }
+        });
+        let allowed: Arc<[Allowed]> = self.shop.config.egress_allow.clone().into();
+        let proxy = Proxy::start(&site.path(names::EGRESS), allowed, refusals)?;
+        site.hand_over(&site.path(names::EGRESS), 0o600)?;
+        Ok(proxy)
+    }
+
+    /// Waits for the log's last chunk, but not for ever.
+    async fn logs_lost(&self, mut shipping: JoinHandle<Shipped>) -> bool {
+        let patience = self.shop.config.grace.logs;
+        match timeout(patience, &mut shipping).await {
+            Ok(shipped) => !matches!(shipped, Ok(Shipped::All)),
+            Err(_) => {
+                shipping.abort();
+                true
+            }
+        }
+    }
+
+    fn masks(&self) -> Masks {
+        let secrets = self.job.secrets.values().map(|secret| secret.0.as_str());
+        Masks::new(secrets.chain(clone::secrets(self.job)))
+    }
+
+    /// Reports a build that never got as far as a log.
+    async fn fail(&self, fail: &Fail) -> Health {
+        let report = Complete {
+            status: Status::Failed,
+            end_reason: Some(EndReason::Internal),
+            error_message: None,
+            commit: None,
+            ran_ms: millis(Boot::now().since(self.lease.sent_at)),
+            last_seq: 0,
+            logs_lost: true,
+            steps: Vec::new(),
+        };
+        self.report(Some(fail), report, &Arc::new(self.masks())).await
+    }
+
+    async fn report(&self, fail: Option<&Fail>, mut report: Complete, masks: &Arc<Masks>) -> Health {
+        let build = self.job.build_id;
+        let health = if fail.is_some_and(Fail::is_ours) { Health::Trouble } else { Health::Fine };
+        if let Some(fail) = fail {
+            let Some(outcome) = fail.outcome() else {
+                return health;
+            };
+            report.status = outcome.status;
+            report.end_reason = Some(outcome.reason);
+            report.error_message = Some(masks.text(&outcome.message));
+        }
+        if self.stop.why() == Some(Why::Lost) {
+            return health;
+        }
+        let reason = report.end_reason.map_or("", EndReason::as_str);
+        info!(build.id = %build, build.status = %report.status, end_reason = reason, "reporting the end");
+        tokio::select! {
+            reported = complete::report(&self.shop.api, build, report) => match reported {
+                Reported::Yes | Reported::NotOurs => health,
+                Reported::Refused => Health::Trouble,
+            },
+            () = self.too_late() => {
+                error!(build.id = %build, "stopped before the end could be reported; the next start will do it");
+                Health::Unreported
+            }
+        }
+    }
+
+    /// A worker that is told to stop does not wait for its board for ever.
+    async fn too_late(&self) {
+        if self.phase.clone().wait_for(|phase| *phase == Phase::Stopping).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! The whole life of `callboard-worker run`: make ready, recover, prove that a sandbox works, claim until told to stop.
+
+use crate::api::Api;
+use crate::config::Config;
+use crate::isolation::Isolation;
+use crate::isolation::bubblewrap::{Bubblewrap, find};
+use crate::poll::{self, GaveUp, Phase};
+use crate::run::Shop;
+use crate::workplace::{Unfit, Workplace};
+use crate::{probe, recovery};
+use protocol::worker::WorkerInfo;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// Why a worker ended otherwise than it was told to.
+#[derive(Debug, Error)]
+pub enum Failed {
+    /// No sandbox works here: exit code 69.
+    #[error("no build can run here: {0}; see `callboard-worker doctor`")]
+    NoSandbox(String),
+    /// The builds root is not fit: exit code 73, or 75 if another worker has it.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The board does not let it in (77), or its host is at fault (70).
+    #[error(transparent)]
+    GaveUp(#[from] GaveUp),
+    /// Anything else: exit code 1.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+impl Failed {
+    /// The exit code, as `sysexits.h` has it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoSandbox(_) => 69,
+            Self::Unfit(Unfit::Taken(_)) => 75,
+            Self::Unfit(Unfit::Closed { .. } | Unfit::Unusable(..)) => 73,
+            Self::GaveUp(GaveUp::TokenRefused) => 77,
+            Self::GaveUp(GaveUp::Unhealthy) => 70,
+            Self::Other(_) => 1,
+        }
+    }
+}
+
+/// Runs a worker until `phase` tells it to drain and its last build has ended.
+///
+/// # Errors
+///
+/// Why it ended otherwise.
+pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Failed> {
+    let workplace = Workplace::take(&config.place)?;
+    let api = Arc::new(Api::new(&config)?);
+    let host_id = workplace.host_id(config.host_id_file.as_deref()).map_err(anyhow::Error::from)?;
+    recovery::recover(&api, &config.place, &workplace).await.map_err(anyhow::Error::from)?;
+    let program = find("bwrap").ok_or_else(|| Failed::NoSandbox("bubblewrap is not installed".into()))?;
+    let isolation: Arc<dyn Isolation> = Arc::new(Bubblewrap::new(program, config.place.clone()));
+    let info = WorkerInfo {
+        name: config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        host_id,
+        isolation: vec![isolation.name().into()],
+        labels: config.labels.clone(),
+    };
+    let shop = Arc::new(Shop { config, api, isolation });
+    probe::sandbox(&shop).await.map_err(Failed::NoSandbox)?;
+    info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
+    Ok(poll::poll(shop, info, phase).await?)
+}
+
+/// Ends what an earlier worker left behind. Beside a live worker it does nothing, and that is no error.
+///
+/// # Errors
+///
+/// If the builds root is not fit, or something can't be ended.
+pub async fn recover(config: Config) -> Result<(), Failed> {
+    let workplace = match Workplace::take(&config.place) {
+        Ok(workplace) => workplace,
+        Err(Unfit::Taken(root)) => {
+            info!(root = %root.display(), "a live worker has this builds root; nothing to recover");
+            return Ok(());
+        }
+        Err(unfit) => return Err(unfit.into()),
+    };
+    let api = Api::new(&config)?;
+    let recovered = recovery::recover(&api, &config.place, &workplace).await.map_err(anyhow::Error::from)?;
+    info!(processes = recovered.processes, builds = recovered.builds, "recovered");
+    Ok(())
+}
+
+/// The first SIGTERM or SIGINT drains; a second, or the end of `drain_timeout`, stops.
+///
+/// # Errors
+///
+/// If signals can't be heard.
+pub fn phases(drain_timeout: Duration) -> std::io::Result<watch::Receiver<Phase>> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (told, phase) = watch::channel(Phase::Working);
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        info!("draining: no more claims, running builds go on; a second signal stops them");
+        told.send(Phase::Draining).ok();
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+            () = tokio::time::sleep(drain_timeout) => {}
+        }
+        warn!("stopping the running builds");
+        told.send(Phase::Stopping).ok();
+        told.closed().await;
+    });
+    Ok(phase)
+}

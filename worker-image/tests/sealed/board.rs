@@ -1,0 +1,246 @@
+//! A control plane of a few lines: hands out the jobs it was given, keeps what it hears, and can be made to misbehave.
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use protocol::log::{Chunk, Stream};
+use protocol::pipeline::{Network, Step};
+use protocol::worker::{
+    ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogLimits, LogStored, Renewed, Secret,
+};
+use protocol::{CancelReason, Code, Problem};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+pub(crate) const TOKEN: &str = "worker-token-of-the-test";
+
+/// What it is told to do, and what it heard.
+#[derive(Default)]
+pub(crate) struct Heard {
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) claims: Vec<ClaimRequest>,
+    pub(crate) given: BTreeMap<Uuid, Job>,
+    pub(crate) heartbeats: Vec<Heartbeat>,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) completed: Vec<(Uuid, Complete)>,
+    /// What heartbeats are answered with.
+    pub(crate) cancel: Option<CancelReason>,
+    /// All builds are somebody else's.
+    pub(crate) gone: bool,
+    /// A load balancer answers in its place.
+    pub(crate) away: bool,
+    /// The next claims are heard, but their answers are lost.
+    pub(crate) answers_lost: u32,
+}
+
+#[derive(Clone)]
+pub(crate) struct Board {
+    pub(crate) url: String,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl Board {
+    pub(crate) async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let board = Self { url, heard: Arc::default() };
+        let routes = Router::new()
+            .route("/internal/worker/claim", post(claim))
+            .route("/internal/worker/builds/{id}/heartbeat", post(heartbeat))
+            .route("/internal/worker/builds/{id}/logs", post(logs))
+            .route("/internal/worker/builds/{id}/complete", post(complete))
+            .with_state(board.clone());
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        board
+    }
+
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap()
+    }
+
+    pub(crate) fn offer(&self, job: Job) -> Uuid {
+        let id = job.build_id;
+        self.heard().jobs.push_back(job);
+        id
+    }
+
+    /// The report of `build`, once it has come.
+    pub(crate) async fn report(&self, build: Uuid) -> Complete {
+        self.until("the report of a build", |heard| {
+            heard.completed.iter().find(|(id, _)| *id == build).map(|(_, report)| report.clone())
+        })
+        .await
+    }
+
+    /// Waits until `found` finds something, but not for ever.
+    pub(crate) async fn until<T>(&self, what: &str, found: impl Fn(&Heard) -> Option<T>) -> T {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(40) {
+            if let Some(it) = found(&self.heard()) {
+                return it;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what} did not come; the log says:\n{}", self.log());
+    }
+
+    pub(crate) async fn until_log(&self, text: &str) {
+        let says = |heard: &Heard| text_of(&heard.chunks, None).contains(text).then_some(());
+        self.until(&format!("{text:?} in the log"), says).await;
+    }
+
+    pub(crate) fn log(&self) -> String {
+        text_of(&self.heard().chunks, None)
+    }
+
+    pub(crate) fn log_of(&self, stream: Stream) -> String {
+        text_of(&self.heard().chunks, Some(stream))
+    }
+
+    /// As `answer`, about a build.
+    fn answer_about<T: serde::Serialize>(
+        &self,
+        headers: &HeaderMap,
+        answer: impl FnOnce(&mut Heard) -> Result<T, Response>,
+    ) -> Response {
+        self.answer(headers, |heard| if heard.gone { Err(problem(404, Code::NotFound, None)) } else { answer(heard) })
+    }
+
+    fn answer<T: serde::Serialize>(
+        &self,
+        headers: &HeaderMap,
+        answer: impl FnOnce(&mut Heard) -> Result<T, Response>,
+    ) -> Response {
+        let known = headers.get("authorization").is_some_and(|value| {
+            value.as_bytes() == format!("Bearer {TOKEN}").as_bytes() || value.as_bytes() == b"Bearer log-token"
+        });
+        let mut heard = self.heard();
+        if heard.away {
+            return (StatusCode::BAD_GATEWAY, Html("<h1>deploying</h1>")).into_response();
+        }
+        if !known {
+            return problem(401, Code::Unauthorized, None);
+        }
+        answer(&mut heard).map_or_else(|response| response, |body| Json(body).into_response())
+    }
+}
+
+fn text_of(chunks: &[Chunk], stream: Option<Stream>) -> String {
+    let chosen = chunks.iter().filter(|chunk| stream.is_none_or(|stream| chunk.stream == stream));
+    let bytes: Vec<u8> = chosen.flat_map(|chunk| chunk.bytes().unwrap()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn problem(status: u16, code: Code, expected_seq: Option<u64>) -> Response {
+    let problem = Problem {
+        kind: "about:blank".into(),
+        title: code.as_str().into(),
+        status,
+        code,
+        detail: None,
+        request_id: "r".into(),
+        field: None,
+        build_status: None,
+        end_reason: None,
+        expected_seq,
+    };
+    (StatusCode::from_u16(status).unwrap(), Json(problem)).into_response()
+}
+
+async fn claim(State(board): State<Board>, headers: HeaderMap, Json(request): Json<ClaimRequest>) -> Response {
+    let mut nothing = false;
+    let response = board.answer(&headers, |heard| {
+        heard.claims.push(request.clone());
+        if let Some(job) = heard.given.get(&request.claim_id) {
+            return Ok(Some(job.clone()));
+        }
+        let job = heard.jobs.pop_front();
+        nothing = job.is_none();
+        job.iter().for_each(|job| drop(heard.given.insert(request.claim_id, job.clone())));
+        if job.is_some() && heard.answers_lost > 0 {
+            heard.answers_lost -= 1;
+            return Err((StatusCode::OK, Html("<h1>half an answer")).into_response());
+        }
+        Ok(job)
+    });
+    if nothing { (StatusCode::NO_CONTENT, [("retry-after", "1")]).into_response() } else { response }
+}
+
+async fn heartbeat(
+    State(board): State<Board>,
+    headers: HeaderMap,
+    Path(id): Path<Uuid>,
+    Json(beat): Json<Heartbeat>,
+) -> Response {
+    board.answer_about(&headers, |heard| {
+        heard.heartbeats.push(beat);
+        let job = heard.given.values().find(|job| job.build_id == id).unwrap();
+        Ok(Renewed { lease_ttl_ms: job.lease_ttl_ms, deadline_in_ms: job.deadline_in_ms, cancel: heard.cancel })
+    })
+}
+
+async fn logs(State(board): State<Board>, headers: HeaderMap, Json(batch): Json<LogBatch>) -> Response {
+    board.answer_about(&headers, |heard| {
+        let mut duplicates = 0;
+        for chunk in batch.chunks {
+            let next_seq = u64::try_from(heard.chunks.len()).unwrap() + 1;
+            match chunk.seq {
+                seq if seq < next_seq => duplicates += 1,
+                seq if seq == next_seq => heard.chunks.push(chunk),
+                _ => return Err(problem(409, Code::LogGap, Some(next_seq))),
+            }
+        }
+        let next_seq = u64::try_from(heard.chunks.len()).unwrap() + 1;
+        Ok(LogStored { stored: 0, duplicates, next_seq, capped: false, cancel: None })
+    })
+}
+
+async fn complete(
+    State(board): State<Board>,
+    headers: HeaderMap,
+    Path(id): Path<Uuid>,
+    Json(report): Json<Complete>,
+) -> Response {
+    board.answer_about(&headers, |heard| {
+        let completed = Completed { status: report.status, duration_ms: report.ran_ms, charged_seconds: 1 };
+        heard.completed.push((id, report));
+        Ok(completed)
+    })
+}
+
+pub(crate) fn step(name: &str, commands: &[&str]) -> Step {
+    Step {
+        name: name.into(),
+        image: "host".into(),
+        commands: commands.iter().map(|command| (*command).to_owned()).collect(),
+        env: BTreeMap::new(),
+        timeout_seconds: None,
+        network: Network::Isolated,
+    }
+}
+
+/// A job with the usual numbers, but a log that goes out ten times a second.
+pub(crate) fn job(repository: &str, steps: Vec<Step>) -> Job {
+    Job {
+        build_id: Uuid::now_v7(),
+        repository: repository.into(),
+        git_ref: "main".into(),
+        commit: None,
+        submodules: false,
+        steps,
+        env: BTreeMap::new(),
+        secrets: BTreeMap::new(),
+        clone_secret: None,
+        log_token: Secret("log-token".into()),
+        lease_ttl_ms: 60_000,
+        lease_grace_ms: 120_000,
+        heartbeat_every_ms: 200,
+        deadline_in_ms: 60_000,
+        max_duration_seconds: 60,
+        log: LogLimits { max_chunk_bytes: 16_384, max_batch_bytes: 262_144, interval_ms: 100, cap_bytes: 64 << 20 },
+    }
+}

@@ -1,0 +1,143 @@
+//! A worker as a process of its own, with a builds root of its own; gone when the test is.
+
+use crate::board::{Board, TOKEN};
+use crate::forge::Forge;
+use callboard_worker::proc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_callboard-worker");
+
+pub(crate) struct Worker {
+    pub(crate) process: Child,
+    pub(crate) root: PathBuf,
+    directory: TempDir,
+}
+
+/// Whether a sandbox works here; if not, says so out loud.
+pub(crate) fn can_seal() -> bool {
+    let fit = Command::new(BINARY).args(["doctor", "--builds-root", "/tmp"]).output().unwrap();
+    if !fit.status.success() {
+        println!("SKIPPED: no sandbox works here:\n{}", String::from_utf8_lossy(&fit.stdout));
+    }
+    fit.status.success()
+}
+
+impl Worker {
+    pub(crate) fn start(board: &Board, forge: &Forge, args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        Self::start_in(directory, board, forge, args, None)
+    }
+
+    /// As somebody else; only root can do that.
+    pub(crate) fn start_as(id: u32, board: &Board, forge: &Forge) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        chown(directory.path(), Some(id), Some(id)).unwrap();
+        fs::set_permissions(forge.directory.path(), Permissions::from_mode(0o755)).unwrap();
+        Self::start_in(directory, board, forge, &[], Some(id))
+    }
+
+    fn start_in(directory: TempDir, board: &Board, forge: &Forge, args: &[&str], id: Option<u32>) -> Self {
+        let root = directory.path().join("builds");
+        let mut command = command(board, forge, &root, "run");
+        command.args(args).stderr(File::create(directory.path().join("worker.log")).unwrap());
+        if let Some(id) = id {
+            command.uid(id).gid(id);
+        }
+        Self { process: command.spawn().unwrap(), root, directory }
+    }
+
+    /// Another worker on the same builds root.
+    pub(crate) fn again(mut self, board: &Board, forge: &Forge) -> Self {
+        self.process = command(board, forge, &self.root, "run")
+            .stderr(File::create(self.directory.path().join("worker-2.log")).unwrap())
+            .spawn()
+            .unwrap();
+        self
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id()).unwrap())
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        eventually("the worker's end", || self.process.try_wait().unwrap())
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("worker.log")).unwrap()
+    }
+
+    /// The guards, sandboxes and steps of this builds root.
+    pub(crate) fn left(&self) -> Vec<i32> {
+        left(&self.root)
+    }
+
+    /// The directories of builds.
+    pub(crate) fn sites(&self) -> Vec<String> {
+        let names = fs::read_dir(&self.root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with('.')).collect()
+    }
+
+    /// Nothing of any build is left, neither a process nor a directory.
+    pub(crate) fn is_tidy(&self) {
+        eventually("a tidy builds root", || (self.left().is_empty() && self.sites().is_empty()).then_some(()));
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the worker said:\n{}", self.log());
+        }
+        self.process.kill().ok();
+        self.process.wait().ok();
+        for pid in self.left() {
+            proc::signal(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+fn left(root: &Path) -> Vec<i32> {
+    let (processes, root) = (proc::all(), format!("{}/", root.display()));
+    let ours = processes.iter().filter(|process| {
+        let is_worker = process.args.get(1).is_some_and(|arg| arg == "run");
+        !is_worker && process.args.iter().any(|arg| arg.starts_with(&root))
+    });
+    let mut left: Vec<i32> = ours.map(|process| process.pid).collect();
+    left.extend(proc::descendants(&processes, &left));
+    left
+}
+
+pub(crate) fn command(board: &Board, forge: &Forge, root: &Path, verb: &str) -> Command {
+    let mut command = Command::new(BINARY);
+    command.arg(verb).args(["--api-url", &board.url, "--name", "tester", "--builds-root"]).arg(root);
+    command.args(["--egress-allow", &forge.address, "--ca-bundle"]).arg(forge.ca());
+    command.args(["--kill-grace-ms", "300", "--fence-margin-ms", "200", "--free-mib-min", "1"]);
+    command.env("CALLBOARD_WORKER_TOKEN", TOKEN);
+    command
+}
+
+pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) {
+        if let Some(it) = found() {
+            return it;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what} did not come");
+}

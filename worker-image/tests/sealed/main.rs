@@ -1,0 +1,28 @@
+//! The worker as it is: a real process, real sandboxes, a real git server; only the board is a fake.
+
+#![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
+
+mod board;
+mod course;
+mod fleet;
+mod forge;
+mod output;
+mod seal;
+mod source;
+mod stops;
+mod survival;
+
+use board::Board;
+use fleet::Worker;
+use forge::Forge;
+
+/// A board, a git server and a worker, where a sandbox works.
+async fn set_up(args: &[&str]) -> Option<(Board, Forge, Worker)> {
+    if !fleet::can_seal() {
+        return None;
+    }
+    let (board, forge) = (Board::start().await, Forge::start().await);
+    let worker = Worker::start(&board, &forge, args);
+    Some((board, forge, worker))
+}

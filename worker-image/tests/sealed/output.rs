@@ -1,0 +1,73 @@
+//! What a step writes, on its way to the board.
+
+use crate::board::{job, step};
+use crate::set_up;
+use protocol::Status;
+use protocol::log::Stream;
+use protocol::worker::Secret;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let writes = step(
+        "write",
+        &[
+            "printf '%s' \"$KEY\" | head -c 9; sleep 0.5; printf '%s' \"$KEY\" | tail -c +10; echo",
+            "printf '%s' \"$KEY\" | tac",
+            "printf '%s' \"$KEY\" | base64 -w0; echo",
+            "printf '%s' \"user:$KEY\" | base64 -w0; echo",
+            "echo $KEY >&2",
+        ],
+    );
+    let mut writing = job(&forge.url(), vec![writes]);
+    writing.secrets.insert("KEY".into(), Secret("first-secret-line\nsecond-secret-line".into()));
+    let report = board.report(board.offer(writing)).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let log = board.log();
+    for piece in ["first-sec", "cret-line", "second", "Zmlyc3Qtc2Vj", "c2VjcmV0LWxpbm"] {
+        assert!(!log.contains(piece), "{piece} is in {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_board_leaves_no_hole_in_the_log() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let counts = step("count", &["i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line-$i; sleep 0.1; done"]);
+    let build = board.offer(job(&forge.url(), vec![counts]));
+    board.until_log("line-5\n").await;
+    board.heard().away = true;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    board.heard().away = false;
+    assert_eq!(board.report(build).await.status, Status::Success);
+    let expected: String = (1..=40).map(|number| format!("line-{number}\n")).collect();
+    assert!(board.log_of(Stream::Stdout).ends_with(&expected), "{}", board.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let floods = step("flood", &["head -c 50000000 /dev/zero | tr '\\0' 'a'"]);
+    let mut flood = job(&forge.url(), vec![floods]);
+    flood.log.max_chunk_bytes = 131_072;
+    flood.log.max_batch_bytes = 2_000_000;
+    let report = board.report(board.offer(flood)).await;
+    assert_eq!(report.status, Status::Success);
+    assert!(!report.logs_lost);
+    assert_eq!(board.log_of(Stream::Stdout).matches('a').count(), 50_000_000 + 2);
+    assert!(board.heard().chunks.iter().all(|chunk| chunk.encoded_bytes() <= 131_072));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 120_000, "{peak} kB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_arrive_as_they_are() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let writes = step("write", &["printf 'a\\377\\000b' >&2"]);
+    let report = board.report(board.offer(job(&forge.url(), vec![writes]))).await;
+    assert_eq!(report.status, Status::Success);
+    let heard = board.heard();
+    let bytes = heard.chunks.iter().find(|chunk| chunk.stream == Stream::Stderr).unwrap().bytes().unwrap();
+    assert_eq!(bytes, b"a\xff\0b");
+}

@@ -1,0 +1,107 @@
+//! What a step can't see, reach or do.
+
+use crate::board::{TOKEN, job, step};
+use crate::{Board, set_up};
+use callboard_worker::proc;
+use protocol::Status;
+use protocol::log::Stream;
+use protocol::pipeline::{Network, Step};
+use protocol::worker::{Complete, Secret};
+use std::fs;
+
+async fn run(board: &Board, url: &str, step: Step) -> (Complete, String) {
+    let report = board.report(board.offer(job(url, vec![step]))).await;
+    (report, board.log_of(Stream::Stdout))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_sees_nothing_of_the_host_but_its_programs() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let looks = step(
+        "look",
+        &[
+            "test ! -e /root && echo home=$(ls -A /home | tr '\\n' ' ') var=$(ls -A /var | tr '\\n' ' ')",
+            "echo processes=$(ls -d /proc/[0-9]* | wc -l) user=$(id -un) caps=$(grep CapEff /proc/self/status | cut -f2)",
+            "echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2)",
+            "env | sort",
+            "touch /usr/x /etc/x /x 2>/dev/null || echo nothing outside can be written",
+            "unshare -U true 2>/dev/null || echo no namespace of its own",
+            "cat /etc/shadow /etc/hostname 2>/dev/null || echo no file that tells",
+        ],
+    );
+    let (report, log) = run(&board, &forge.url(), looks).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    for line in [
+        "home=build var=tmp\n",
+        "user=build caps=0000000000000000\n",
+        "privileges=1\n",
+        "nothing outside can be written\n",
+        "no namespace of its own\n",
+        "no file that tells\n",
+        "CI=true\n",
+        "CALLBOARD=true\n",
+        "CALLBOARD_STEP=look\n",
+        "HOME=/home/build\n",
+        &format!("CALLBOARD_COMMIT={}\n", forge.commit),
+    ] {
+        assert!(log.contains(line), "{line:?} is not in {log}");
+    }
+    assert!(!log.contains(TOKEN) && !log.contains("CALLBOARD_WORKER"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let (inside, allowed) = (board.url.clone(), forge.address.clone());
+    let reaches = step(
+        "reach",
+        &[
+            &format!("curl -s --noproxy '*' {inside} || echo no way around the proxy"),
+            &format!("curl -s -o /dev/null -w 'plain %{{http_code}}\\n' --noproxy '' {inside}"),
+            &format!("curl -s --noproxy '' -p {inside} || echo no tunnel either"),
+            &format!(
+                "curl -sk --noproxy '' -o /dev/null -w 'allowed %{{http_code}}\\n' https://{allowed}/app.git/HEAD"
+            ),
+            "curl -s -o /dev/null -w 'metadata %{http_code}\\n' http://169.254.169.254/latest/",
+        ],
+    );
+    let (report, log) = run(&board, &forge.url(), reaches).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    for line in ["no way around the proxy\n", "plain 403\n", "no tunnel either\n", "allowed 200\n", "metadata 403\n"] {
+        assert!(log.contains(line), "{line:?} is not in {}", board.log());
+    }
+    assert!(board.log_of(Stream::System).contains("is not a public address"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_without_network_has_no_proxy_either() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let mut alone = step("alone", &["env | grep -ci _proxy || true", "ls /run/callboard"]);
+    alone.network = Network::None;
+    let (report, log) = run(&board, &forge.url(), alone).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    assert!(log.contains("\n0\n") && !log.contains("egress"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_argument_and_no_foreign_environment_holds_a_secret() {
+    const SECRET: &str = "a-secret-value-of-the-test";
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut job = job(&forge.url(), vec![step("wait", &["echo ready=$PASSWORD", "sleep 2", "test -n \"$PASSWORD\""])]);
+    job.secrets.insert("PASSWORD".into(), Secret(SECRET.into()));
+    let build = board.offer(job);
+    board.until_log("ready=***").await;
+    let (left, processes) = (worker.left(), proc::all());
+    assert!(left.len() >= 4, "guard, bubblewrap, init and shell: {left:?}");
+    let tells = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains(SECRET);
+    for process in &processes {
+        assert!(!process.args.iter().any(|arg| arg.contains(SECRET)), "{:?}", process.args);
+        let has_it = fs::read(format!("/proc/{}/environ", process.pid)).is_ok_and(tells);
+        let is_steps =
+            left.contains(&process.pid) && process.args.first().is_some_and(|arg| arg == "/bin/sh" || arg == "sleep");
+        assert!(!has_it || is_steps, "{:?} has it in its environment", process.args);
+    }
+    let report = board.report(build).await;
+    assert_eq!(report.status, Status::Success);
+    assert!(!board.log().contains(SECRET) && !worker.log().contains(SECRET));
+}

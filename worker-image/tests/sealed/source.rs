@@ -1,0 +1,64 @@
+//! The clone: private authority, passwords, refs, and what goes wrong with them.
+
+use crate::board::{job, step};
+use crate::forge::PASSWORD;
+use crate::set_up;
+use protocol::worker::Secret;
+use protocol::{EndReason, Status};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_password_is_the_clones_alone() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let looks = [
+        "grep -r clone-password / --include=* -s --exclude-dir=proc --exclude-dir=usr || echo not here",
+        "env | grep -c clone-password || true",
+    ];
+    let mut private = job(&forge.private_url(), vec![step("look", &looks)]);
+    private.clone_secret = Some(Secret(format!("robot:{PASSWORD}")));
+    let report = board.report(board.offer(private)).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    assert_eq!(report.commit, Some(forge.commit.clone()));
+    assert!(board.log().contains("not here\n") && !board.log().contains(PASSWORD), "{}", board.log());
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_without_password_fails_and_asks_nobody() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let report = board.report(board.offer(job(&forge.private_url(), vec![step("never", &["true"])]))).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::CloneFailed)));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_that_does_not_exist_is_named() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut wrong = job(&forge.url(), vec![step("never", &["true"])]);
+    wrong.git_ref = "no-such-branch".into();
+    let report = board.report(board.offer(wrong)).await;
+    assert_eq!(report.end_reason, Some(EndReason::CloneFailed));
+    assert!(report.error_message.unwrap().contains("no-such-branch"));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exact_commit_is_fetched_where_one_is_given() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut again = job(&forge.url(), vec![step("only", &["git rev-parse HEAD"])]);
+    again.git_ref = "no-such-branch-any-more".into();
+    again.commit = Some(forge.commit.clone());
+    let report = board.report(board.offer(again)).await;
+    assert_eq!((report.status, report.commit), (Status::Success, Some(forge.commit.clone())), "{}", board.log());
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_https_or_no_ref_is_not_even_tried() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let plain = board.report(board.offer(job("file:///etc", vec![step("never", &["true"])]))).await;
+    assert_eq!(plain.end_reason, Some(EndReason::CloneFailed));
+    let mut option = job(&forge.url(), vec![step("never", &["true"])]);
+    option.git_ref = "--upload-pack=x".into();
+    assert_eq!(board.report(board.offer(option)).await.end_reason, Some(EndReason::CloneFailed));
+    worker.is_tidy();
+}

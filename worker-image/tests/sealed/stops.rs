@@ -1,0 +1,113 @@
+//! Builds that end before their steps are through: why, how fast, and that nothing is left.
+
+use crate::board::{job, step};
+use crate::set_up;
+use nix::sys::signal::Signal;
+use protocol::build::StepStatus;
+use protocol::{CancelReason, EndReason, Status};
+use std::time::{Duration, Instant};
+
+/// Ignores what can be ignored, in a session of its own, and keeps the output.
+const STUBBORN: &str = "trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & \
+                        echo running; while :; do sleep 1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_ignores_the_signal_is_killed_at_its_timeout() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut stubborn = step("stubborn", &[STUBBORN]);
+    stubborn.timeout_seconds = Some(1);
+    let report = board.report(board.offer(job(&forge.url(), vec![stubborn, step("after", &["true"])]))).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::StepTimeout)));
+    assert_eq!([report.steps[0].status, report.steps[1].status], [StepStatus::TimedOut, StepStatus::Skipped]);
+    assert!((1000..2500).contains(&report.steps[0].duration_ms), "{:?}", report.steps);
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_cleans_up_gets_its_grace() {
+    let Some((board, forge, worker)) = set_up(&["--kill-grace-ms", "5000"]).await else { return };
+    let child = "sh -c 'trap \"sleep 0.5; echo cleaned up; exit 0\" TERM; echo running; while :; do sleep 0.1; done'";
+    let mut polite = step("polite", &[child]);
+    polite.timeout_seconds = Some(1);
+    let report = board.report(board.offer(job(&forge.url(), vec![polite]))).await;
+    assert_eq!(report.end_reason, Some(EndReason::StepTimeout));
+    assert!(board.log().contains("cleaned up\n"), "{}", board.log());
+    assert!(report.steps[0].duration_ms < 4000, "{:?}", report.steps);
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_background_child_that_keeps_the_output_does_not_delay_the_result() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let begun = Instant::now();
+    let leaves = step("leaves", &["setsid sleep 100 &", "(setsid sleep 100 & ) &", "echo done"]);
+    let report = board.report(board.offer(job(&forge.url(), vec![leaves]))).await;
+    assert_eq!(report.status, Status::Success);
+    assert!(report.steps[0].duration_ms < 2000 && begun.elapsed() < Duration::from_secs(10));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_ends_a_build() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
+    short.deadline_in_ms = 1500;
+    short.heartbeat_every_ms = 30_000;
+    let report = board.report(board.offer(short)).await;
+    assert_eq!((report.status, report.end_reason), (Status::TimedOut, Some(EndReason::Deadline)));
+    assert!((1500..3500).contains(&report.ran_ms), "{}", report.ran_ms);
+    assert_eq!(report.steps[0].status, StepStatus::TimedOut);
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_ends_a_build() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    board.until_log("running\n").await;
+    board.heard().cancel = Some(CancelReason::User);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Cancelled, Some(EndReason::User)));
+    assert_eq!(report.steps[0].status, StepStatus::Cancelled);
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_is_not_ours_any_more_is_ended_and_not_reported() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    board.until_log("running\n").await;
+    board.heard().gone = true;
+    worker.is_tidy();
+    board.heard().gone = false;
+    let next = board.report(board.offer(job(&forge.url(), vec![step("next", &["true"])]))).await;
+    assert_eq!(next.status, Status::Success);
+    assert_eq!(board.heard().completed.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_signal_drains_and_the_second_stops() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
+    board.until_log("running\n").await;
+    worker.signal(Signal::SIGTERM);
+    board.offer(job(&forge.url(), vec![step("never", &["true"])]));
+    let beats = board.heard().heartbeats.len();
+    board.until("heartbeats while draining", |heard| (heard.heartbeats.len() > beats + 3).then_some(())).await;
+    assert_eq!(board.heard().jobs.len(), 1, "a draining worker claims nothing");
+    worker.signal(Signal::SIGTERM);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::WorkerShutdown)));
+    assert_eq!(worker.end().code(), Some(0));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draining_worker_sees_its_build_through() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("short", &["echo running; sleep 1; echo through"])]));
+    board.until_log("running\n").await;
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(board.report(build).await.status, Status::Success);
+    assert_eq!(worker.end().code(), Some(0));
+}

@@ -1,0 +1,95 @@
+//! What happens to a build when its worker is killed, stopped or broken.
+
+use crate::board::{job, step};
+use crate::fleet::eventually;
+use crate::set_up;
+use nix::sys::signal::Signal;
+use protocol::{EndReason, Status};
+use std::time::{Duration, Instant};
+
+const STUBBORN: &str = "trap '' TERM; echo running; while :; do sleep 0.2; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_workers_sandbox_is_ended_by_its_guard() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    board.until_log("running\n").await;
+    assert!(!worker.left().is_empty());
+    let killed = Instant::now();
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
+    assert_eq!(worker.sites(), [build.to_string()]);
+
+    let next = board.offer(job(&forge.url(), vec![step("next", &["true"])]));
+    let worker = worker.again(&board, &forge);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Recovery)));
+    assert!(report.logs_lost && report.ran_ms > 0);
+    assert_eq!(board.report(next).await.status, Status::Success);
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_start_ends_a_sandbox_whose_guard_is_slow() {
+    let Some((board, forge, mut worker)) = set_up(&["--kill-grace-ms", "60000"]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    board.until_log("running\n").await;
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    assert!(!worker.left().is_empty());
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_workers_sandbox_is_ended_at_the_fence() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
+    (short.lease_ttl_ms, short.lease_grace_ms) = (1500, 1500);
+    board.offer(short);
+    board.until_log("running\n").await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!worker.left().is_empty(), "a lease that is renewed lets the step run");
+    let stopped = Instant::now();
+    worker.signal(Signal::SIGSTOP);
+    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    // Lease 1.5 s and grace 1.5 s: all must be dead the margin (0.2 s) before those are over.
+    assert!(stopped.elapsed() < Duration::from_millis(2800 + 300), "{:?}", stopped.elapsed());
+    board.heard().gone = true;
+    worker.signal(Signal::SIGCONT);
+    eventually("the directory's end", || worker.sites().is_empty().then_some(()));
+    assert!(board.heard().completed.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_cut_off_from_its_board_ends_its_steps_and_says_so_afterwards() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
+    (short.lease_ttl_ms, short.lease_grace_ms) = (1000, 1000);
+    let build = board.offer(short);
+    board.until_log("running\n").await;
+    board.heard().away = true;
+    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    board.heard().away = false;
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)));
+    assert!(report.error_message.unwrap().contains("lease could not be renewed"));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_troubles_of_the_host_in_a_row_and_the_worker_gives_up() {
+    let Some((board, forge, mut worker)) = set_up(&["--slots", "1"]).await else { return };
+    board.until("a first claim", |heard| (!heard.claims.is_empty()).then_some(())).await;
+    std::fs::remove_file(worker.root.join(".bin/callboard-worker")).unwrap();
+    for _ in 0..5 {
+        board.offer(job(&forge.url(), vec![step("never", &["true"])]));
+    }
+    assert_eq!(worker.end().code(), Some(70));
+    let reasons: Vec<_> = board.heard().completed.iter().map(|(_, report)| report.end_reason).collect();
+    assert_eq!(reasons, [Some(EndReason::NeverStarted); 3]);
+    assert!(worker.log().contains("callboard-worker doctor"));
+}
