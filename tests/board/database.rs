@@ -23,7 +23,7 @@ async fn a_final_status_is_never_changed() {
 #[tokio::test]
 async fn every_check_of_a_build_refuses_what_breaks_it() {
     let board = Board::new().await;
-    let (pending, running) = (board.submit().await, board.running().await);
+    let (running, pending) = (board.running().await, board.submit().await);
     let cases = [
         (pending, "status = 'paused', ended_at = now(), charged_seconds = 0", "builds_status_known"),
         (

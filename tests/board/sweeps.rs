@@ -34,7 +34,7 @@ async fn a_new_month_gives_minutes_back_to_a_workspace_that_was_out_of_them() {
     let usage = board.call(Method::GET, "/api/v1/workspace", &api, &Value::Null).await.ok();
     assert_eq!((&usage["charged_seconds"], &usage["left_seconds"]), (&json!(0), &json!(1800)));
     assert_eq!(board.claim().await, Some(build));
-    assert_eq!(board.number("select max_duration_seconds from builds where status = 'running'").await, 1800);
+    assert_eq!(board.number("select max_duration_seconds::bigint from builds where status = 'running'").await, 1800);
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ pub mod config;
 pub mod course;
 pub mod doctor;
 pub mod egress;
+pub mod equip;
 pub mod guard;
 pub mod isolation;
 pub mod lease;

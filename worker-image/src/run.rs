@@ -5,9 +5,8 @@ use crate::clock::{Boot, millis, sleep_until};
 use crate::complete::{self, Reported};
 use crate::config::Config;
 use crate::course::{Course, Covered};
-use crate::egress::{Allowed, Proxy};
+use crate::equip::equip;
 use crate::isolation::Isolation;
-use crate::isolation::bubblewrap::names;
 use crate::lease::Lease;
 use crate::logs::{Journal, Shipped, Sink, ship};
 use crate::mask::Masks;
@@ -18,9 +17,7 @@ use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
 use protocol::worker::{Complete, Job};
 use protocol::{EndReason, Status};
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -29,8 +26,6 @@ use tracing::{error, info};
 
 /// How long a worker that is told to stop still tries to report.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// How many refused connections a build's log names.
-const REFUSALS_MAX: u32 = 20;
 
 /// What all builds of a worker share.
 #[derive(Debug)]
@@ -157,30 +152,11 @@ impl Held<'_> {
             lease: Arc::clone(&self.lease),
             step: "clone".into(),
         };
-        let equipped = self.equip(site, &sink);
+        let equipped = equip(&self.shop.config, site, &sink);
         let _proxy = equipped.map_err(|error| Fail::Internal(format!("the build can't be equipped: {error}")))?;
         let Self { shop, job, slot, lease, stop, .. } = self;
         let (isolation, grace) = (shop.isolation.as_ref(), shop.config.grace);
         Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await
-    }
-
-    /// The proxy, and the certificates for the clone.
-    fn equip(&self, site: &Site, sink: &Sink) -> io::Result<Proxy> {
-        if let Some(operators) = &self.shop.config.ca_bundle {
-            let path = site.path(names::CERTIFICATES);
-            clone::write_certificates(&path, operators)?;
-            site.hand_over(&path, 0o644)?;
-        }
-        let (sink, lease, said) = (sink.clone(), Arc::clone(&self.lease), AtomicU32::new(0));
-        let refusals = Arc::new(move |line: String| {
-            if said.fetch_add(1, Ordering::Relaxed) < REFUSALS_MAX {
-                Sink { step: lease.phase().into(), ..sink.clone() }.say(&line);
-            }
-        });
-        let allowed: Arc<[Allowed]> = self.shop.config.egress_allow.clone().into();
-        let proxy = Proxy::start(&site.path(names::EGRESS), allowed, refusals)?;
-        site.hand_over(&site.path(names::EGRESS), 0o600)?;
-        Ok(proxy)
     }
 
     /// Waits for the log's last chunk, but not for ever.

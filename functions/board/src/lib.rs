@@ -1,68 +1,37 @@
-//! What the web-app reads and sets up. (interim)
+//! What web-apps and operators read and set up (SPEC.md, 2).
 
-use axum::extract::{Path, Query, State};
-use axum::routing::{get, put};
-use edge::{Api, Json, Rejection, Shell, path};
-use protocol::build::{Build, WaitingFor};
-use protocol::log::{Chunk, LogPage};
-use protocol::pipeline::{Pipeline, PipelineSpec};
-use protocol::workspace::Workspace;
-use std::collections::HashMap;
+mod admin;
+mod builds;
+mod health;
+mod live;
+mod logs;
+mod pipelines;
+mod secrets;
+mod waiting;
+mod workspace;
+
+use edge::Routes;
+use utoipa_axum::routes;
 
 /// The routes of this function.
-pub fn routes() -> edge::Routes {
-    edge::Routes::new()
-        .route("/api/v1/pipelines/{slug}", put(put_pipeline))
-        .route("/api/v1/builds/{id}", get(build))
-        .route("/api/v1/builds/{id}/logs", get(logs))
-        .route("/api/v1/workspace", get(workspace))
-}
-
-async fn put_pipeline(
-    State(shell): State<Shell>,
-    api: Api,
-    Path(slug): Path<String>,
-    Json(spec): Json<PipelineSpec>,
-) -> Result<Json<Pipeline>, Rejection> {
-    Ok(Json(store::pipelines::put(&shell.store, api.workspace, &slug, &spec).await?))
-}
-
-async fn build(State(shell): State<Shell>, api: Api, Path(id): Path<String>) -> Result<Json<Build>, Rejection> {
-    let mut build =
-        store::listing::build(&shell.store, api.workspace, path::uuid(&id)?).await?.ok_or(Rejection::NotFound)?;
-    if build.status == protocol::Status::Pending {
-        build.waiting_for = Some(WaitingFor::Capacity);
-    }
-    Ok(Json(build))
-}
-
-async fn logs(
-    State(shell): State<Shell>,
-    api: Api,
-    Path(id): Path<String>,
-    Query(query): Query<HashMap<String, u64>>,
-) -> Result<Json<LogPage>, Rejection> {
-    let id = path::uuid(&id)?;
-    let progress = store::log_pages::progress(&shell.store, api.workspace, id).await?.ok_or(Rejection::NotFound)?;
-    let after = query.get("after").copied().unwrap_or(0);
-    let stored = store::log_pages::chunks(&shell.store, id, after, 4_000_000).await?;
-    let last_seq = stored.last().map_or(after, |chunk| chunk.seq);
-    let chunks = stored.iter().map(|c| Chunk::new(c.seq, &c.step, c.stream, c.at_ms, &c.content)).collect();
-    let complete = progress.status.is_final() && last_seq >= progress.stored_to;
-    Ok(Json(LogPage { chunks, last_seq, complete, capped: progress.discarded_from.is_some() }))
-}
-
-async fn workspace(State(shell): State<Shell>, api: Api) -> Result<Json<Workspace>, Rejection> {
-    let standing = store::workspaces::standing(&shell.store, api.workspace).await?.ok_or(Rejection::NotFound)?;
-    let left = standing.plan.map(|plan| rules::budget::left(plan, standing.usage.charged).0);
-    Ok(Json(Workspace {
-        slug: standing.slug,
-        plan: None,
-        limits: None,
-        charged_seconds: standing.usage.charged.0,
-        reserved_seconds: standing.usage.reserved.0,
-        left_seconds: left,
-        running: standing.usage.running,
-        pending: standing.usage.pending,
-    }))
+pub fn routes() -> Routes {
+    Routes::new()
+        .routes(routes!(pipelines::list))
+        .routes(routes!(pipelines::put, pipelines::read, pipelines::delete))
+        .routes(routes!(builds::list))
+        .routes(routes!(builds::read))
+        .routes(routes!(logs::read))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::delete))
+        .routes(routes!(workspace::read))
+        .routes(routes!(admin::workspaces))
+        .routes(routes!(admin::put_workspace, admin::read_workspace))
+        .routes(routes!(admin::put_plan, admin::read_plan, admin::delete_plan))
+        .routes(routes!(admin::create_token, admin::tokens))
+        .routes(routes!(admin::revoke_token))
+        .routes(routes!(admin::workers))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .routes(routes!(health::openapi))
 }

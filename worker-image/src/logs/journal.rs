@@ -1,27 +1,18 @@
 //! One build's chunks that the board has not acknowledged yet, numbered by one `seq` over all steps and streams.
 
-use super::cut::cut;
-use super::spool::{Piece, Spool};
+use super::queue::Queue;
 use protocol::log::{Chunk, Stream};
 use protocol::worker::LogLimits;
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The most bytes that wait on disk, and the most chunks that wait at all: so much memory and disk may a build's log
-/// take while the board is away.
-const SPOOL_MAX_BYTES: u64 = 96 * 1024 * 1024;
-const CHUNKS_MAX: usize = 50_000;
-/// The most chunks of one request, whatever their size.
-const BATCH_MAX_CHUNKS: usize = 256;
-
 /// What waits for the board. Many may append, one ships.
 #[derive(Debug)]
 pub struct Journal {
     limits: LogLimits,
-    inside: Mutex<Inside>,
+    queue: Mutex<Queue>,
     finished: Notify,
 }
 
@@ -32,17 +23,7 @@ impl Journal {
     ///
     /// If the file can't be made.
     pub fn new(limits: LogLimits, directory: &Path) -> io::Result<Self> {
-        let inside = Inside {
-            first_seq: 1,
-            waiting: VecDeque::new(),
-            open: None,
-            spool: Spool::new(directory)?,
-            dropped_bytes: 0,
-            step: "".into(),
-            capped: false,
-            finished: false,
-        };
-        Ok(Self { limits, inside: Mutex::new(inside), finished: Notify::new() })
+        Ok(Self { limits, queue: Mutex::new(Queue::new(limits, directory)?), finished: Notify::new() })
     }
 
     /// How the board wants its logs.
@@ -53,25 +34,12 @@ impl Journal {
 
     /// Appends whole characters of `stream`, read `at_ms` after the claim.
     pub fn append(&self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
-        let mut inside = self.inside();
-        if inside.capped || bytes.is_empty() {
-            return;
-        }
-        if inside.open.as_ref().is_some_and(|open| open.stream != stream || open.step != *step) {
-            inside.close(self.limits.max_chunk_bytes);
-        }
-        inside.step = Arc::clone(step);
-        let open = inside.open.get_or_insert_with(|| Open { step: step.clone(), stream, at_ms, bytes: Vec::new() });
-        open.at_ms = at_ms;
-        open.bytes.extend_from_slice(bytes);
-        if open.bytes.len() >= self.limits.max_chunk_bytes {
-            inside.close(self.limits.max_chunk_bytes);
-        }
+        self.queue().append(step, stream, at_ms, bytes);
     }
 
     /// Nothing will be appended any more.
     pub fn finish(&self) {
-        self.inside().finished = true;
+        self.queue().finished = true;
         self.finished.notify_one();
     }
 
@@ -85,78 +53,57 @@ impl Journal {
     /// Whether nothing will be appended any more.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.inside().finished
+        self.queue().finished
     }
 
-    /// The `seq` of the last chunk that has one; 0 for none.
+    /// The `seq` of the last chunk; 0 for none.
     #[must_use]
     pub fn last_seq(&self) -> u64 {
-        let mut inside = self.inside();
-        inside.close(self.limits.max_chunk_bytes);
-        inside.next_seq() - 1
+        let mut queue = self.queue();
+        queue.close();
+        queue.next_seq() - 1
     }
 
-    /// The next chunks to send, as many as one request may carry; empty if none waits.
+    /// The next chunks to send, as many as one request may carry; empty if none waits. The same again until they are
+    /// acknowledged.
     ///
     /// # Errors
     ///
     /// If the spool can't be read.
     pub fn batch(&self) -> io::Result<Vec<Chunk>> {
-        let mut inside = self.inside();
-        inside.close(self.limits.max_chunk_bytes);
-        inside.name_the_loss();
-        let (mut chunks, mut size) = (Vec::new(), 0);
-        for (waiting, seq) in inside.waiting.iter().zip(inside.first_seq..).take(BATCH_MAX_CHUNKS) {
-            if !chunks.is_empty() && size + waiting.piece.length() > self.limits.max_batch_bytes {
-                break;
-            }
-            let bytes = inside.spool.read(waiting.piece)?;
-            let chunk = Chunk::new(seq, &waiting.step, waiting.stream, waiting.at_ms, &bytes);
-            size += chunk.encoded_bytes();
-            if !chunks.is_empty() && size > self.limits.max_batch_bytes {
-                break;
-            }
-            chunks.push(chunk);
-        }
-        Ok(chunks)
+        self.queue().batch()
     }
 
     /// The board has all up to, but not with, `next_seq`; with `capped` it wants no more.
     pub fn acknowledged(&self, next_seq: u64, capped: bool) {
-        let mut inside = self.inside();
-        inside.capped = inside.capped || capped;
-        inside.forget_before(next_seq);
+        let mut queue = self.queue();
+        queue.capped = queue.capped || capped;
+        queue.forget_before(next_seq);
     }
 
     /// The board expects `expected_seq`: what it has is forgotten, the rest is numbered from there.
     pub fn resync(&self, expected_seq: u64) {
-        let mut inside = self.inside();
-        inside.forget_before(expected_seq);
-        inside.first_seq = expected_seq.max(1);
+        self.queue().resync(expected_seq);
     }
 
     /// The board refuses the first waiting chunk: a marker takes its place.
+    ///
+    /// # Errors
+    ///
+    /// If the spool can't be written.
     pub fn replace_first(&self) -> io::Result<()> {
-        let mut inside = self.inside();
-        let Some(first) = inside.waiting.front() else {
-            return Ok(());
-        };
-        let marker = format!("[{} bytes that the board refused]\n", first.piece.length());
-        let piece = inside.spool.put(marker.as_bytes())?;
-        if let Some(first) = inside.waiting.front_mut() {
-            (first.stream, first.piece) = (Stream::System, piece);
-        }
-        Ok(())
+        self.queue().replace_first()
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::queue::CHUNKS_MAX;
 
     const LIMITS: LogLimits = LogLimits { max_chunk_bytes: 4, max_batch_bytes: 10, interval_ms: 1, cap_bytes: 1 << 20 };
 

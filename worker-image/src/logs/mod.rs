@@ -5,6 +5,7 @@
 
 mod cut;
 mod journal;
+mod queue;
 mod read;
 mod ship;
 mod spool;

@@ -8,6 +8,7 @@ mod course;
 mod fleet;
 mod forge;
 mod output;
+mod refusals;
 mod seal;
 mod source;
 mod stops;

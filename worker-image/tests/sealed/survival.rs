@@ -3,6 +3,7 @@
 use crate::board::{job, step};
 use crate::fleet::eventually;
 use crate::set_up;
+use callboard_worker::proc::{self, Process};
 use nix::sys::signal::Signal;
 use protocol::{EndReason, Status};
 use std::time::{Duration, Instant};
@@ -41,6 +42,22 @@ async fn the_next_start_ends_a_sandbox_whose_guard_is_slow() {
     assert!(!worker.left().is_empty());
     let worker = worker.again(&board, &forge);
     assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_guard_takes_its_sandbox_along() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    board.until_log("running\n").await;
+    let is_guard = |process: &Process| {
+        let root = worker.root.to_str().unwrap();
+        process.args.first().is_some_and(|arg| arg.starts_with(root)) && process.args[1] == "guard"
+    };
+    let guard = proc::all().into_iter().find(is_guard).unwrap();
+    proc::signal(guard.pid, Signal::SIGKILL);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)));
     worker.is_tidy();
 }
 

@@ -68,6 +68,9 @@ pub enum Rejection {
     /// 503: two calls met; the same call again will find out.
     #[error("two calls met")]
     TryAgain,
+    /// 503: the database lacks migrations of this release.
+    #[error("not migrated")]
+    NotMigrated,
     /// 503 where the database could not be asked, else 500.
     #[error("store: {0}")]
     Store(#[from] store::Error),
@@ -131,6 +134,11 @@ impl Rejection {
             Self::TryAgain => {
                 (S::SERVICE_UNAVAILABLE, Code::Unavailable, "two calls about this build met; try again".into())
             }
+            Self::NotMigrated => (
+                S::SERVICE_UNAVAILABLE,
+                Code::Unavailable,
+                "the database is not migrated; run `callboard migrate`".into(),
+            ),
             Self::Store(store::Error::Unavailable(_)) => {
                 (S::SERVICE_UNAVAILABLE, Code::Unavailable, "the database did not answer; try again".into())
             }
@@ -164,6 +172,7 @@ impl Rejection {
             | Self::QueueFull
             | Self::BillingUnavailable
             | Self::TryAgain
+            | Self::NotMigrated
             | Self::Store(_)
             | Self::Internal(_) => {}
         }

@@ -15,3 +15,6 @@ pub mod workspace;
 
 pub use problem::{Code, Problem};
 pub use rules::{CancelReason, EndReason, Status};
+
+/// The OpenAPI document of all calls, as it is served at `/openapi.json`.
+pub const OPENAPI: &str = include_str!("../openapi.json");

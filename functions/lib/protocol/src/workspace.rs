@@ -9,8 +9,6 @@ use utoipa::ToSchema;
 pub struct Workspace {
     /// Its name.
     pub slug: String,
-    /// Its plan's name; absent if none can be read.
-    pub plan: Option<String>,
     /// What the plan allows, if it can be read.
     pub limits: Option<PlanLimits>,
     /// Seconds charged this month (UTC).

@@ -1,0 +1,82 @@
+//! What keeps a pending build waiting: the first reason that would keep it even if all others went away.
+
+use protocol::build::WaitingFor;
+use rules::Seconds;
+use rules::budget::{Grant, Plan, Usage, reserve};
+use store::workers::Able;
+
+/// What a build needs of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs<'a> {
+    /// Labels that it must have.
+    pub(crate) requires: &'a [String],
+    /// The images of its steps.
+    pub(crate) images: &'a [String],
+}
+
+/// Decides what a pending build of a workspace waits for. `head` is how long the workspace's oldest build asks to run,
+/// which is the next to go.
+pub(crate) fn waiting_for(
+    plan: Option<Plan>,
+    usage: Usage,
+    head: Option<Seconds>,
+    needs: Needs<'_>,
+    workers: &[Able],
+) -> WaitingFor {
+    let Some(plan) = plan else { return WaitingFor::Billing };
+    match reserve(plan, usage, head.unwrap_or(Seconds::ZERO)) {
+        Grant::Exhausted | Grant::Wait => return WaitingFor::Minutes,
+        Grant::RunningLimit => return WaitingFor::RunningLimit,
+        Grant::Run(_) => {}
+    }
+    if workers.iter().any(|worker| can_take(worker, needs)) {
+        WaitingFor::Capacity
+    } else {
+        WaitingFor::NoWorkerMatches
+    }
+}
+
+/// Whether a worker's labels and back ends cover what a build needs.
+fn can_take(worker: &Able, needs: Needs<'_>) -> bool {
+    let has = |back_end: &str| worker.isolation.iter().any(|own| own == back_end);
+    let runs = |image: &String| if image == "host" { has("bubblewrap") } else { has("docker") || has("ecs") };
+    needs.requires.iter().all(|label| worker.labels.contains(label)) && needs.images.iter().all(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: Plan =
+        Plan { seconds_per_month: Seconds(6000), build_seconds_max: Seconds(1800), running_max: 1, pending_max: 9 };
+
+    fn bubblewrap(labels: &[&str]) -> Able {
+        Able { isolation: vec!["bubblewrap".into()], labels: labels.iter().map(|label| (*label).to_owned()).collect() }
+    }
+
+    fn check(plan: Option<Plan>, usage: Usage, workers: &[Able], expected: WaitingFor) {
+        let (requires, images) = (["arch=arm64".to_owned()], ["host".to_owned()]);
+        let needs = Needs { requires: &requires, images: &images };
+        assert_eq!(waiting_for(plan, usage, Some(Seconds(1800)), needs, workers), expected);
+    }
+
+    #[test]
+    fn the_workspaces_own_limits_come_before_the_workers() {
+        let fits = [bubblewrap(&["arch=arm64"])];
+        let reserved = Usage { reserved: Seconds(5000), ..Usage::default() };
+        let running = Usage { running: 1, ..Usage::default() };
+        check(None, Usage::default(), &fits, WaitingFor::Billing);
+        check(Some(PLAN), reserved, &fits, WaitingFor::Minutes);
+        check(Some(PLAN), running, &fits, WaitingFor::RunningLimit);
+        check(Some(PLAN), Usage::default(), &fits, WaitingFor::Capacity);
+    }
+
+    #[test]
+    fn a_worker_matches_with_every_label_and_a_back_end_for_every_image() {
+        check(Some(PLAN), Usage::default(), &[], WaitingFor::NoWorkerMatches);
+        check(Some(PLAN), Usage::default(), &[bubblewrap(&["arch=x86"])], WaitingFor::NoWorkerMatches);
+        let docker = Able { isolation: vec!["docker".into()], labels: vec!["arch=arm64".into()] };
+        check(Some(PLAN), Usage::default(), &[docker], WaitingFor::NoWorkerMatches);
+        check(Some(PLAN), Usage::default(), &[bubblewrap(&["arch=arm64", "x=y"])], WaitingFor::Capacity);
+    }
+}

@@ -1,0 +1,167 @@
+//! The chunks that wait, and the one that still grows: what a journal does under its lock.
+
+use super::cut::cut;
+use super::spool::{Piece, Spool};
+use protocol::log::{Chunk, Stream};
+use protocol::worker::LogLimits;
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most bytes that wait on disk, and the most chunks that wait at all: so much memory and disk may a build's log
+/// take while the board is away.
+const SPOOL_MAX_BYTES: u64 = 96 * 1024 * 1024;
+pub(super) const CHUNKS_MAX: usize = 50_000;
+/// The most chunks of one request, whatever their size.
+const BATCH_MAX_CHUNKS: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    limits: LogLimits,
+    /// The `seq` of the first waiting chunk.
+    first_seq: u64,
+    waiting: VecDeque<Waiting>,
+    open: Option<Open>,
+    spool: Spool,
+    /// Bytes that found no place since the last chunk that did.
+    dropped_bytes: u64,
+    /// The step that wrote last.
+    step: Arc<str>,
+    pub(super) capped: bool,
+    pub(super) finished: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    step: Arc<str>,
+    stream: Stream,
+    at_ms: u64,
+    piece: Piece,
+}
+
+/// The chunk that still grows.
+#[derive(Debug)]
+struct Open {
+    step: Arc<str>,
+    stream: Stream,
+    at_ms: u64,
+    bytes: Vec<u8>,
+}
+
+impl Queue {
+    pub(super) fn new(limits: LogLimits, directory: &Path) -> io::Result<Self> {
+        Ok(Self {
+            limits,
+            first_seq: 1,
+            waiting: VecDeque::new(),
+            open: None,
+            spool: Spool::new(directory)?,
+            dropped_bytes: 0,
+            step: "".into(),
+            capped: false,
+            finished: false,
+        })
+    }
+
+    pub(super) fn append(&mut self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
+        if self.capped || bytes.is_empty() {
+            return;
+        }
+        if self.open.as_ref().is_some_and(|open| open.stream != stream || open.step != *step) {
+            self.close();
+        }
+        self.step = Arc::clone(step);
+        let open = self.open.get_or_insert_with(|| Open { step: step.clone(), stream, at_ms, bytes: Vec::new() });
+        open.at_ms = at_ms;
+        open.bytes.extend_from_slice(bytes);
+        if open.bytes.len() >= self.limits.max_chunk_bytes {
+            self.close();
+        }
+    }
+
+    pub(super) fn batch(&mut self) -> io::Result<Vec<Chunk>> {
+        self.close();
+        self.name_the_loss();
+        let (mut chunks, mut size) = (Vec::new(), 0);
+        for (waiting, seq) in self.waiting.iter().zip(self.first_seq..).take(BATCH_MAX_CHUNKS) {
+            let bytes = self.spool.read(waiting.piece)?;
+            let chunk = Chunk::new(seq, &waiting.step, waiting.stream, waiting.at_ms, &bytes);
+            size += chunk.encoded_bytes();
+            if !chunks.is_empty() && size > self.limits.max_batch_bytes {
+                break;
+            }
+            chunks.push(chunk);
+        }
+        Ok(chunks)
+    }
+
+    pub(super) fn resync(&mut self, expected_seq: u64) {
+        self.forget_before(expected_seq);
+        self.first_seq = expected_seq.max(1);
+    }
+
+    pub(super) fn replace_first(&mut self) -> io::Result<()> {
+        let Some(first) = self.waiting.front_mut() else {
+            return Ok(());
+        };
+        let marker = format!("[{} bytes that the board refused]\n", first.piece.length());
+        (first.stream, first.piece) = (Stream::System, self.spool.put(marker.as_bytes())?);
+        Ok(())
+    }
+
+    pub(super) fn next_seq(&self) -> u64 {
+        self.first_seq + u64::try_from(self.waiting.len()).unwrap_or(0)
+    }
+
+    /// Makes chunks of what is open.
+    pub(super) fn close(&mut self) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        let mut bytes = open.bytes.as_slice();
+        while !bytes.is_empty() {
+            let (chunk, rest) = bytes.split_at(cut(bytes, self.limits.max_chunk_bytes));
+            self.put(&open, chunk);
+            bytes = rest;
+        }
+    }
+
+    fn put(&mut self, open: &Open, bytes: &[u8]) {
+        self.name_the_loss();
+        let piece = if self.has_place() { self.spool.put(bytes).ok() } else { None };
+        match piece {
+            Some(piece) => {
+                let (step, stream, at_ms) = (Arc::clone(&open.step), open.stream, open.at_ms);
+                self.waiting.push_back(Waiting { step, stream, at_ms, piece });
+            }
+            None => self.dropped_bytes += u64::try_from(bytes.len()).unwrap_or(0),
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        self.waiting.len() < CHUNKS_MAX && self.spool.size() < SPOOL_MAX_BYTES
+    }
+
+    /// Writes a marker for what was dropped, as soon as there is place again.
+    fn name_the_loss(&mut self) {
+        if self.dropped_bytes == 0 || !self.has_place() {
+            return;
+        }
+        let marker = format!("[{} bytes dropped while the board could not be reached]\n", self.dropped_bytes);
+        if let Ok(piece) = self.spool.put(marker.as_bytes()) {
+            self.dropped_bytes = 0;
+            let at_ms = self.waiting.back().map_or(0, |last| last.at_ms);
+            self.waiting.push_back(Waiting { step: Arc::clone(&self.step), stream: Stream::System, at_ms, piece });
+        }
+    }
+
+    pub(super) fn forget_before(&mut self, seq: u64) {
+        while self.first_seq < seq && self.waiting.pop_front().is_some() {
+            self.first_seq += 1;
+        }
+        if self.waiting.is_empty() {
+            self.spool.clear();
+        }
+    }
+}

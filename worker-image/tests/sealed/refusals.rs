@@ -1,0 +1,69 @@
+//! Where a worker does not work, and what it says then.
+
+use crate::board::{job, step};
+use crate::fleet::{BINARY, can_seal, command};
+use crate::{Board, Forge, set_up};
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_builds_root_that_builds_can_not_reach_is_refused_with_the_fix() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root's builds run as somebody else");
+        return;
+    }
+    let (board, forge, closed) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
+    set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
+    let output = command(&board, &forge, &closed.path().join("builds"), "run").output().unwrap();
+    assert_eq!(output.status.code(), Some(73));
+    assert!(said(&output).contains(&format!("chmod o+x {}", closed.path().display())), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_the_board_does_not_know_ends_the_worker() {
+    if !can_seal() {
+        return;
+    }
+    let (board, forge, root) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
+    set_permissions(root.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut command = command(&board, &forge, root.path(), "run");
+    let output = command.env("CALLBOARD_WORKER_TOKEN", "an-unknown-one").output().unwrap();
+    assert_eq!(output.status.code(), Some(77));
+    assert!(said(&output).contains("does not know this worker's token") && !said(&output).contains("an-unknown-one"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_a_token_says_where_to_put_one() {
+    let (board, forge, root) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
+    let mut command = command(&board, &forge, root.path(), "run");
+    let output = command.env_remove("CALLBOARD_WORKER_TOKEN").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("CALLBOARD_WORKER_TOKEN"), "{}", said(&output));
+}
+
+#[test]
+fn the_doctor_speaks_json() {
+    let output = Command::new(BINARY).args(["doctor", "--json", "--builds-root", "/tmp"]).output().unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(findings.iter().any(|finding| finding["name"] == "bubblewrap"));
+    let is_fit = findings.iter().all(|finding| finding["ok"] == true || finding["needed"] == false);
+    assert_eq!(output.status.code(), Some(if is_fit { 0 } else { 69 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workers_own_log_is_json_where_that_is_asked_for() {
+    let Some((board, forge, worker)) = set_up(&["--log-format", "json"]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("only", &["true"])]));
+    board.report(build).await;
+    worker.is_tidy();
+    let lines: Vec<serde_json::Value> = worker.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |message: &str| {
+        lines.iter().any(|line| line["fields"]["message"] == message && line["fields"]["build.id"] == build.to_string())
+    };
+    assert!(told("build claimed") && told("step started") && told("step ended") && told("build ended"));
+}
