@@ -1,1 +1,52 @@
-//! callboard-cli
+//! The command line of Callboard: what a person types.
+//!
+//! Everything but `up`, `demo` and `migrate` goes through the HTTP API, like a web-app of one's own would.
+
+pub mod args;
+pub mod build;
+pub mod exit;
+pub mod operator;
+pub mod output;
+pub mod pipeline;
+pub mod secret;
+pub mod settings;
+pub mod stack;
+pub mod workspace;
+
+use args::{Cli, Command};
+use output::Output;
+use settings::Settings;
+use std::process::ExitCode;
+
+/// Does what was typed; returns the exit code.
+pub async fn run(cli: Cli) -> ExitCode {
+    let output = Output::new(cli.json, cli.color);
+    match command(cli, output).await {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("callboard: {error:#}");
+            exit::of(&error).into()
+        }
+    }
+}
+
+async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
+    let settings = Settings::new(cli.env_file);
+    match cli.command {
+        Command::Up(args) => stack::up(args).await,
+        Command::Demo(args) => stack::demo(args).await,
+        Command::Migrate(args) => stack::migrate(args).await,
+        Command::Pipeline(command) => pipeline::run(command, &settings.api()?, output).await,
+        Command::Build(command) => build::run(command, &settings.api()?, output).await,
+        Command::Secret(command) => secret::run(command, &settings.api()?, output).await,
+        Command::Workspace(command) => workspace::run(command, &settings, output).await,
+        Command::Plan(command) => operator::plan(command, &settings.operator()?, output).await,
+        Command::Token(command) => operator::token(command, &settings.operator()?, output).await,
+        Command::Worker(command) => operator::worker(command, &settings.operator()?, output).await,
+        Command::Reap => operator::reap(&settings.operator()?, output).await,
+        Command::Completions { shell } => {
+            args::complete(shell);
+            Ok(0)
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Follows a build to its end: what it waits for, then its log as it comes, under a heading for each step.
 
-use crate::client::Client;
+use crate::client::{Client, Failed};
 use protocol::Status;
 use protocol::build::{Build, WaitingFor};
 use protocol::log::{Chunk, Stream};
@@ -9,6 +9,15 @@ use std::time::Duration;
 use uuid::Uuid;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a board may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+enum Look {
+    Over(Box<Build>),
+    More,
+    Nothing,
+}
 
 /// Colours, on a terminal alone.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +75,52 @@ pub struct Follow<'a> {
     at_line_start: bool,
     said: Option<WaitingFor>,
     paint: Paint,
+    silent: bool,
 }
 
 impl<'a> Follow<'a> {
     /// Follows the build `id` from its beginning.
     #[must_use]
     pub fn new(client: &'a Client, id: Uuid) -> Self {
-        Self { client, id, seen: 0, step: String::new(), at_line_start: true, said: None, paint: Paint::new() }
+        Self {
+            client,
+            id,
+            seen: 0,
+            step: String::new(),
+            at_line_start: true,
+            said: None,
+            paint: Paint::new(),
+            silent: false,
+        }
+    }
+
+    /// The same, without printing anything.
+    #[must_use]
+    pub fn silent(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
+    /// Prints what is stored now.
+    ///
+    /// # Errors
+    ///
+    /// If the board does not answer.
+    pub async fn stored(&mut self) -> Result<(), Failed> {
+        while self.page().await?.is_some() {}
+        self.end_line();
+        Ok(())
+    }
+
+    /// Prints the next page; `None` if nothing is new, else whether it is the log's end.
+    async fn page(&mut self) -> Result<Option<bool>, Failed> {
+        let page = self.client.log(self.id, self.seen).await?;
+        if !self.silent {
+            page.chunks.iter().for_each(|chunk| self.print(chunk));
+        }
+        let new = page.last_seq > self.seen;
+        self.seen = self.seen.max(page.last_seq);
+        Ok(new.then_some(page.complete))
     }
 
     /// Until the build is final and its log complete, or `enough` says so.
@@ -80,24 +128,39 @@ impl<'a> Follow<'a> {
     /// # Errors
     ///
     /// If the board does not answer.
-    pub async fn until(&mut self, enough: impl Fn(&Build) -> bool) -> anyhow::Result<Build> {
+    pub async fn until(&mut self, enough: impl Fn(&Build) -> bool) -> Result<Build, Failed> {
+        let mut silence = Duration::ZERO;
         loop {
-            let build = self.client.build(self.id).await?;
-            self.say_waiting(&build);
-            let page = self.client.log(self.id, self.seen).await?;
-            for chunk in &page.chunks {
-                self.print(chunk);
-            }
-            self.seen = self.seen.max(page.last_seq);
-            let whole = build.status.is_final() && (page.complete || page.chunks.is_empty());
-            if whole || enough(&build) {
-                self.end_line();
-                return Ok(build);
-            }
-            if page.chunks.is_empty() {
-                tokio::time::sleep(LOOK_EVERY).await;
+            match self.look(&enough).await {
+                Ok(Look::Over(build)) => return Ok(*build),
+                Ok(Look::More) => silence = Duration::ZERO,
+                Ok(Look::Nothing) => {
+                    silence = Duration::ZERO;
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                // A board that is being restarted comes back; the build goes on meanwhile.
+                Err(Failed::Unreachable { .. } | Failed::Strange(_)) if silence < PATIENCE => {
+                    silence += LOOK_AGAIN;
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Err(failed) => return Err(failed),
             }
         }
+    }
+
+    /// The build is read before the page: a build that is final in it has no chunk that the page could miss.
+    async fn look(&mut self, enough: impl Fn(&Build) -> bool) -> Result<Look, Failed> {
+        let build = self.client.build(self.id).await?;
+        if !self.silent {
+            self.say_waiting(&build);
+        }
+        let page = self.page().await?;
+        let whole = build.status.is_final() && page.unwrap_or(true);
+        if whole || enough(&build) {
+            self.end_line();
+            return Ok(Look::Over(Box::new(build)));
+        }
+        Ok(if page.is_some() { Look::More } else { Look::Nothing })
     }
 
     fn say_waiting(&mut self, build: &Build) {

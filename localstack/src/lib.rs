@@ -22,6 +22,14 @@ pub use migrate::migrate;
 pub use stack::{Options, Stack};
 pub use up::{UpOptions, default_dir, up};
 
+/// Writes what happens to standard error, as much of it as `CALLBOARD_LOG` says.
+pub fn log_to_stderr() {
+    // The process's own setting, read once.
+    #[expect(clippy::disallowed_methods)]
+    let (filter, format) = (std::env::var("CALLBOARD_LOG").ok(), std::env::var("CALLBOARD_LOG_FORMAT").ok());
+    edge::telemetry::start(filter.as_deref(), format.as_deref() == Some("json"));
+}
+
 /// Every function's routes, merged.
 #[must_use]
 pub fn routes() -> edge::Routes {

@@ -29,6 +29,15 @@ pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
     end_unrunnable(shell, &mut swept).await?;
     purge(shell, &mut swept).await?;
     sweeps::forget(&shell.store, &shell.config.timing).await?;
+    tell(&swept);
+    Ok(swept)
+}
+
+/// A sweep that did nothing is no news: the metrics say when the last one was.
+fn tell(swept: &Swept) {
+    if *swept == Swept::default() {
+        return;
+    }
     tracing::info!(
         sweep.lost = swept.lost,
         sweep.overdue = swept.overdue,
@@ -38,7 +47,6 @@ pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
         sweep.paused = swept.paused,
         "swept"
     );
-    Ok(swept)
 }
 
 /// Ends builds whose lease lapsed or whose deadline passed, longer ago than the grace.

@@ -55,6 +55,10 @@ impl Forge {
         format!("https://{}/app.git", self.address)
     }
 
+    pub(crate) fn outer_url(&self) -> String {
+        format!("https://{}/outer.git", self.address)
+    }
+
     pub(crate) fn private_url(&self) -> String {
         format!("https://{}/private/app.git", self.address)
     }
@@ -81,7 +85,22 @@ fn repository(directory: &Path) -> String {
     git(directory, &["clone", "--quiet", "--bare", "work", "app.git"]);
     std::fs::create_dir(directory.join("private")).unwrap();
     git(directory, &["clone", "--quiet", "--bare", "work", "private/app.git"]);
+    with_submodule(directory);
     git(&work, &["rev-parse", "HEAD"])
+}
+
+/// `/outer.git` has `/app.git` as its submodule `inner`.
+fn with_submodule(directory: &Path) {
+    let outer = directory.join("outer");
+    std::fs::create_dir(&outer).unwrap();
+    git(&outer, &["init", "--quiet", "."]);
+    let app = directory.join("app.git").display().to_string();
+    git(&outer, &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &app, "inner"]);
+    let modules = "[submodule \"inner\"]\n\tpath = inner\n\turl = ../app.git\n";
+    std::fs::write(outer.join(".gitmodules"), modules).unwrap();
+    git(&outer, &["add", "."]);
+    git(&outer, &["commit", "--quiet", "-m", "one"]);
+    git(directory, &["clone", "--quiet", "--bare", "outer", "outer.git"]);
 }
 
 fn tls(ca_file: &Path) -> ServerConfig {

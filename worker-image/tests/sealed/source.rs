@@ -53,6 +53,18 @@ async fn the_exact_commit_is_fetched_where_one_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn submodules_come_where_they_are_asked_for() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let without = job(&forge.outer_url(), vec![step("only", &["test ! -e inner/hello.txt"])]);
+    let mut with = job(&forge.outer_url(), vec![step("only", &["cat inner/hello.txt"])]);
+    with.submodules = true;
+    assert_eq!(board.report(board.offer(without)).await.status, Status::Success, "{}", board.log());
+    board.heard().chunks.clear();
+    assert_eq!(board.report(board.offer(with)).await.status, Status::Success, "{}", board.log());
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_https_or_no_ref_is_not_even_tried() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     let plain = board.report(board.offer(job("file:///etc", vec![step("never", &["true"])]))).await;

@@ -1,0 +1,39 @@
+//! `callboard up`, `demo` and `migrate`: the three that run here instead of asking a board.
+
+use crate::args::{DemoArgs, MigrateArgs, UpArgs};
+use localstack::{DemoOptions, UpOptions};
+
+/// `callboard up`.
+///
+/// # Errors
+///
+/// What is missing or taken, and how to mend it.
+pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
+    localstack::log_to_stderr();
+    let UpArgs { port, dir, no_worker, database_url, egress_allow, ca_bundle } = args;
+    localstack::up(UpOptions { port, dir, no_worker, database_url, egress_allow, ca_bundle }).await?;
+    Ok(0)
+}
+
+/// `callboard demo`.
+///
+/// # Errors
+///
+/// What is missing, and how to mend it.
+pub async fn demo(args: DemoArgs) -> anyhow::Result<u8> {
+    localstack::demo(DemoOptions { path: args.path, kill_worker: args.kill_worker }).await
+}
+
+/// `callboard migrate`.
+///
+/// # Errors
+///
+/// If the database or the file fails.
+pub async fn migrate(args: MigrateArgs) -> anyhow::Result<u8> {
+    localstack::migrate(&args.database_url, args.operator_token_file.as_deref()).await?;
+    println!("the database is at this release");
+    if let Some(file) = args.operator_token_file {
+        println!("the operator token is in {}", file.display());
+    }
+    Ok(0)
+}
