@@ -69,7 +69,6 @@ impl Client {
     }
 
     /// A request for `path` under `/api/v1`, with the token.
-    #[must_use]
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}/api/v1/{path}", self.url)).bearer_auth(&self.token)
     }

@@ -1,10 +1,8 @@
 //! The pipeline file: what is read from it, where each fault is seen, and that what is written reads the same.
 
-use callboard_protocol::pipeline::{Env, Network, PipelineSpec, Step};
-use callboard_protocol::pipeline_file::{
-    BadDuration, Given, PipelineFile, parse, parse_duration, spell_duration, write,
-};
 use proptest::prelude::*;
+use protocol::pipeline::{Env, Network, PipelineSpec, Step};
+use protocol::pipeline_file::{BadDuration, Given, PipelineFile, parse, parse_duration, spell_duration, write};
 
 const WHOLE: &str = r#"
 name: hello
