@@ -12,7 +12,7 @@ use store::gauges::{self, Gauges};
 const OPENAPI: &str = protocol::OPENAPI;
 
 /// Whether the function is alive.
-#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
@@ -22,6 +22,7 @@ pub(crate) async fn healthz() -> &'static str {
     get,
     path = "/readyz",
     tag = "health",
+    security(()),
     responses((status = 200, body = String), (status = 503, description = "unavailable", body = Problem))
 )]
 pub(crate) async fn readyz(State(shell): State<Shell>) -> Result<&'static str, Rejection> {
@@ -29,7 +30,7 @@ pub(crate) async fn readyz(State(shell): State<Shell>) -> Result<&'static str, R
 }
 
 /// The board's numbers, for Prometheus. No workspace is named.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, body = String)))]
 pub(crate) async fn metrics(State(shell): State<Shell>) -> Result<Response, Rejection> {
     let gauges = gauges::read(&shell.store).await?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], text(&gauges)).into_response())
@@ -57,7 +58,7 @@ fn text(gauges: &Gauges) -> String {
 }
 
 /// This document.
-#[utoipa::path(get, path = "/openapi.json", tag = "health", responses((status = 200, description = "OpenAPI 3.1")))]
+#[utoipa::path(get, path = "/openapi.json", tag = "health", security(()), responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }

@@ -5,9 +5,23 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use std::error::Error;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Info, OpenApi};
 
 /// The largest body that any call takes, unless its route says otherwise: 1 MiB.
 pub const BODY_MAX_BYTES: usize = 1024 * 1024;
+
+/// The OpenAPI document of `routes`: what each of them says of itself, and that they want a bearer token.
+#[must_use]
+pub fn document(routes: Routes) -> OpenApi {
+    let (_, mut document) = routes.split_for_parts();
+    document.info = Info::new("Callboard", env!("CARGO_PKG_VERSION"));
+    document.info.description = Some("A build queue and a worker fleet.".into());
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    document
+}
 
 /// The routes as a service: with request ids, limits, and a problem for every refusal.
 pub fn app(routes: Routes, shell: Shell) -> Router {

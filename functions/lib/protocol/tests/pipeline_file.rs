@@ -35,7 +35,7 @@ steps:
 "#;
 
 fn read(text: &str) -> PipelineFile {
-    parse(text, Given::default()).unwrap()
+    parse(text, Given::default()).expect("a file that can be read")
 }
 
 #[test]
