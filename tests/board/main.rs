@@ -13,6 +13,7 @@ mod endings;
 mod faults;
 mod leases;
 mod logs;
+mod outages;
 mod races;
 mod round_trips;
 mod sweeps;

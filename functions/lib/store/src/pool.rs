@@ -2,9 +2,12 @@
 
 use crate::Error;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use std::str::FromStr;
 use std::time::Duration;
+
+/// A connection that was idle for longer may have been closed by the other side: a restart, a proxy.
+const PING_AFTER: Duration = Duration::from_secs(2);
 
 /// A pool of connections; cheap to clone.
 #[derive(Clone, Debug)]
@@ -15,8 +18,8 @@ pub struct Store {
 impl Store {
     /// A pool for `database_url` of at most `connections`, opened when first used.
     ///
-    /// Connections are not pinged before use: that would be a round trip a call. A dead one is handled by
-    /// [`Store::retry_once`].
+    /// A connection is pinged before use only if it was idle for a while: each time would be a round trip a call. One that
+    /// died in between costs the call that meets it a 503, and is not used again.
     ///
     /// # Errors
     ///
@@ -27,6 +30,14 @@ impl Store {
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(5))
             .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    if meta.idle_for > PING_AFTER {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_lazy_with(options);
         Ok(Self { pool })
     }
