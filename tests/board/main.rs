@@ -16,4 +16,5 @@ mod logs;
 mod outages;
 mod races;
 mod round_trips;
+mod silence;
 mod sweeps;

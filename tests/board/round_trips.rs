@@ -56,6 +56,38 @@ async fn a_heartbeat_changes_nothing_that_is_in_an_index() {
 }
 
 #[tokio::test]
+async fn heartbeats_are_hot_updates() {
+    let board = Board::new().await;
+    let mut builds = Vec::new();
+    for _ in 0..20 {
+        builds.push(board.running().await);
+    }
+    let counted =
+        "select (n_tup_hot_upd * 1000000 + n_tup_upd)::bigint from pg_stat_user_tables where relname = 'builds'";
+    let before = settled_count(&board, counted).await;
+    for _ in 0..10 {
+        for build in &builds {
+            let _ = board.work(&format!("builds/{build}/heartbeat"), &json!({ "phase": "test" })).await.ok();
+        }
+    }
+    board.shell.store.close().await;
+    let after = loop {
+        let now = settled_count(&board, counted).await;
+        if now % 1_000_000 >= before % 1_000_000 + 200 {
+            break now;
+        }
+    };
+    let hot = after / 1_000_000 - before / 1_000_000;
+    assert!(hot >= 190, "{hot} of 200 heartbeats were HOT");
+}
+
+/// Counters reach the view when their connection is idle for a moment, or closed.
+async fn settled_count(board: &Board, query: &str) -> i64 {
+    board.execute("select pg_stat_clear_snapshot()").await;
+    board.number(query).await
+}
+
+#[tokio::test]
 async fn a_claim_reads_no_row_of_workspaces_that_it_skips() {
     let board = Board::new().await;
     board

@@ -1,0 +1,76 @@
+//! What must never be in a log line: tokens, values of secrets and variables, what builds print (SPEC.md, promise 7).
+
+use crate::Board;
+use http::{Method, Request};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use tracing_subscriber::fmt::MakeWriter;
+use uuid::Uuid;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("lines").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_logged() {
+    let lines = Lines::default();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(lines.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let board = Board::new().await;
+    let put = |name: &str, value: Value| {
+        let path = format!("/api/v1/secrets/{name}");
+        let board = &board;
+        async move { board.call(Method::PUT, &path, &board.api, &value).await }
+    };
+    let _ = put("TOKEN", json!({ "value": "s3cret-value" })).await.ok();
+    let _ = put("BAD", json!({ "value": { "nested": "s3cret-value" } })).await;
+    let mut spec = crate::scenario::pipeline();
+    spec["secrets"] = json!(["TOKEN"]);
+    let _ = board.call(Method::PUT, "/api/v1/pipelines/main", &board.api, &spec).await.ok();
+    let submit = json!({ "pipeline": "main", "env": { "A": "env-value" } });
+    let _ = board.call(Method::POST, "/api/v1/builds", &board.api, &submit).await.ok();
+    let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
+    assert_eq!(job["secrets"]["TOKEN"], "s3cret-value");
+    let build = job["build_id"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+    let _ = board.send_logs(build, &[(1, "output-of-a-build")]).await.ok();
+    let report = json!({ "status": "failed", "ran_ms": 1, "last_seq": 1, "error_message": "message-of-a-build" });
+    let _ = board.complete(build, &report).await.ok();
+    let stranger = Request::get("/api/v1/builds").header("authorization", "Bearer cba_stranger-token");
+    let _ = board.send(stranger.body(axum::body::Body::empty()).expect("a request")).await;
+    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    assert!(text.contains("build claimed") && text.contains("build ended"), "what is looked through are our lines");
+    let log_token = job["log_token"].as_str().expect("a token");
+    for secret in [
+        "s3cret-value",
+        "env-value",
+        "output-of-a-build",
+        "message-of-a-build",
+        "stranger-token",
+        log_token,
+        &board.api,
+        &board.worker,
+        &board.operator,
+    ] {
+        let line = text.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "{secret}");
+    }
+}
