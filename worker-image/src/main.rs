@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // Whoever started us may have left descriptors open; no sandbox is to inherit them.
+    close_fds::set_fds_cloexec(3, &[]);
     let cli = Cli::parse();
     match cli.command {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),

@@ -27,6 +27,7 @@ async fn a_step_sees_nothing_of_the_host_but_its_programs() {
             "touch /usr/x /etc/x /x 2>/dev/null || echo nothing outside can be written",
             "unshare -U true 2>/dev/null || echo no namespace of its own",
             "cat /etc/shadow /etc/hostname 2>/dev/null || echo no file that tells",
+            "test ! -e /proc/self/fd/9 && echo no descriptor of others",
         ],
     );
     let (report, log) = run(&board, &forge.url(), looks).await;
@@ -38,6 +39,7 @@ async fn a_step_sees_nothing_of_the_host_but_its_programs() {
         "nothing outside can be written\n",
         "no namespace of its own\n",
         "no file that tells\n",
+        "no descriptor of others\n",
         "CI=true\n",
         "CALLBOARD=true\n",
         "CALLBOARD_STEP=look\n",
