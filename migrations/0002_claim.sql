@@ -53,21 +53,11 @@ begin
     return query select unnest(v_ids);
 end $$;
 
--- Gives a worker the oldest build of the first eligible workspace. `outcome` is one of
---   claimed       the build is this worker's now
---   repeat        this claim_id took it before; its lease is renewed
---   ended         this claim_id took it before, and it has ended
---   unauthorized  no such worker token, or revoked
---   unverified    the workspace's oldest build was admitted under other rules, or its pipeline is gone: the caller
---                 decides, then either ends it or calls again with `p_verified`
---   exhausted     the workspace's month is spent: the caller ends its builds, or skips it
---   contended     others hold what could be taken: the caller calls again and waits for `workspace`
---   none          nothing to do
--- The grant is `rules::budget::reserve` once more, under the lock; a test holds the two equal.
-create function claim_build(
-    p_token text, p_digest bytea, p_claim uuid, p_lease_ms bigint, p_deadline_max integer, p_rules smallint,
+-- Takes the oldest build of the first eligible workspace for a token: the part of `claim_build` that decides. Its outcome is
+-- one of those from `claimed` on, but for `repeat`, `ended` and `unauthorized`.
+create function take_build(
+    p_token text, p_claim uuid, p_lease_ms bigint, p_deadline_max integer, p_rules smallint,
     p_verified uuid[], p_skip uuid[], p_wait uuid,
-    p_name text, p_version text, p_host text, p_isolation text[], p_labels text[],
     out outcome text, out build uuid, out workspace uuid
 ) language plpgsql as $$
 declare
@@ -81,30 +71,6 @@ declare
     v_wanted integer;
     v_now timestamptz;
 begin
-    perform from tokens where id = p_token and digest = p_digest and kind = 'worker' and revoked_at is null;
-    if not found then
-        outcome := 'unauthorized';
-        return;
-    end if;
-
-    update builds
-    set lease_expires_at = case when status = 'running'
-        then clock_timestamp() + p_lease_ms * interval '1 ms' else lease_expires_at end
-    where claimed_by = p_token and claim_id = p_claim
-    returning id, workspace_id, case when status = 'running' then 'repeat' else 'ended' end
-    into build, workspace, outcome;
-    if found then
-        return;
-    end if;
-
-    insert into workers (token_id, host_id, name, version, isolation, labels, seen_at)
-    select p_token, p_host, p_name, p_version, p_isolation, p_labels, clock_timestamp()
-    where not exists (
-        select from workers k where k.token_id = p_token and k.host_id = p_host and k.name = p_name
-            and k.seen_at > clock_timestamp() - interval '15 s')
-    on conflict (token_id, host_id, name) do update
-    set version = excluded.version, isolation = excluded.isolation, labels = excluded.labels, seen_at = excluded.seen_at;
-
     -- Waits at most once, and before anything else is locked, so that no two claims can wait for each other.
     if p_wait is not null then
         perform from workspaces c where c.id = p_wait for no key update;
@@ -165,6 +131,68 @@ begin
         return;
     end if;
     outcome := 'none';
+end $$;
+
+-- Gives a worker the oldest build of the first eligible workspace. `outcome` is one of
+--   claimed       the build is this worker's now
+--   repeat        this claim_id took it before; its lease is renewed
+--   ended         this claim_id took it before, and it has ended
+--   unauthorized  no such worker token, or revoked
+--   unverified    the workspace's oldest build was admitted under other rules, or its pipeline is gone: the caller
+--                 decides, then either ends it or calls again with `p_verified`
+--   exhausted     the workspace's month is spent: the caller ends its builds, or skips it
+--   contended     others hold what could be taken: the caller calls again and waits for `workspace`
+--   none          nothing to do
+-- The grant is `rules::budget::reserve` once more, under the lock; a test holds the two equal.
+create function claim_build(
+    p_token text, p_digest bytea, p_claim uuid, p_lease_ms bigint, p_deadline_max integer, p_rules smallint,
+    p_verified uuid[], p_skip uuid[], p_wait uuid,
+    p_name text, p_version text, p_host text, p_isolation text[], p_labels text[],
+    out outcome text, out build uuid, out workspace uuid,
+    out max_seconds integer, out deadline_in_ms bigint, out spec jsonb, out sealed jsonb
+) language plpgsql as $$
+declare
+    v_spec build_specs%rowtype;
+begin
+    perform from tokens where id = p_token and digest = p_digest and kind = 'worker' and revoked_at is null;
+    if not found then
+        outcome := 'unauthorized';
+        return;
+    end if;
+
+    update builds
+    set lease_expires_at = case when status = 'running'
+        then clock_timestamp() + p_lease_ms * interval '1 ms' else lease_expires_at end
+    where claimed_by = p_token and claim_id = p_claim
+    returning id, workspace_id, case when status = 'running' then 'repeat' else 'ended' end
+    into build, workspace, outcome;
+    if not found then
+        insert into workers (token_id, host_id, name, version, isolation, labels, seen_at)
+        select p_token, p_host, p_name, p_version, p_isolation, p_labels, clock_timestamp()
+        where not exists (
+            select from workers k where k.token_id = p_token and k.host_id = p_host and k.name = p_name
+                and k.seen_at > clock_timestamp() - interval '15 s')
+        on conflict (token_id, host_id, name) do update
+        set version = excluded.version, isolation = excluded.isolation, labels = excluded.labels, seen_at = excluded.seen_at;
+        select t.outcome, t.build, t.workspace into outcome, build, workspace
+        from take_build(p_token, p_claim, p_lease_ms, p_deadline_max, p_rules, p_verified, p_skip, p_wait) t;
+    end if;
+    if outcome not in ('claimed', 'repeat') then
+        return;
+    end if;
+
+    -- The job is part of the answer, so that nothing which could fail comes after the commit.
+    select b.max_duration_seconds, greatest(0, (extract(epoch from
+            b.started_at + b.max_duration_seconds * interval '1 s' - clock_timestamp()) * 1000)::bigint)
+    into max_seconds, deadline_in_ms from builds b where b.id = build;
+    select * into v_spec from build_specs s where s.build_id = build;
+    spec := to_jsonb(v_spec);
+    if v_spec.secrets <> '{}' or v_spec.clone_secret is not null then
+        select jsonb_agg(jsonb_build_object('name', k.name, 'key_id', k.key_id,
+            'nonce', encode(k.nonce, 'hex'), 'ciphertext', encode(k.ciphertext, 'hex')))
+        into sealed from secrets k
+        where k.workspace_id = workspace and k.name = any (v_spec.secrets || v_spec.clone_secret);
+    end if;
 end $$;
 
 -- How long a build ran, in milliseconds, for what ended it: as its worker says but at most what was seen, up to the

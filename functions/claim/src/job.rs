@@ -9,14 +9,6 @@ use store::builds::{self, Standing};
 use store::claims::{self, Taken};
 use uuid::Uuid;
 
-/// Reads the job of a build that this token holds.
-pub(crate) async fn read(shell: &Shell, token: &WorkerToken, build: Uuid) -> Result<Job, Rejection> {
-    match claims::job(&shell.store, build).await? {
-        Some(taken) => Ok(made_of(shell, token, build, taken)),
-        None => Err(ended(shell, token, build).await?),
-    }
-}
-
 /// Why a claimed build has no job: how it ended.
 pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Result<Rejection, Rejection> {
     Ok(match builds::standing(&shell.store, build, token.parts()).await? {
@@ -26,20 +18,22 @@ pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Re
     })
 }
 
-/// Nothing here may fail: the build is claimed. A secret that can't be opened is left out, and the logs say so.
-fn made_of(shell: &Shell, token: &WorkerToken, build: Uuid, taken: Taken) -> Job {
-    let mut opened = open(shell, taken.workspace, taken.sealed);
-    let clone_secret = taken.clone_secret.and_then(|name| opened.get(&name).cloned());
-    opened.retain(|name, _| taken.secrets.contains(name));
+/// The job of a build that this token holds. Nothing here may fail: the build is claimed. A secret that can't be opened is
+/// left out, and the logs say so.
+pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
+    let Taken { build, workspace, spec, .. } = taken;
+    let mut opened = open(shell, workspace, taken.sealed);
+    let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
+    opened.retain(|name, _| spec.secrets.contains(name));
     let timing = &shell.config.timing;
     Job {
         build_id: build,
-        repository: taken.repository,
-        git_ref: taken.git_ref,
-        commit: taken.commit,
-        submodules: taken.submodules,
-        steps: taken.steps,
-        env: taken.env,
+        repository: spec.repository,
+        git_ref: spec.git_ref,
+        commit: spec.commit_sha,
+        submodules: spec.submodules,
+        steps: spec.steps,
+        env: spec.env,
         secrets: opened,
         clone_secret,
         log_token: Secret(shell.seal.log_token(build, &token.id)),
@@ -52,10 +46,10 @@ fn made_of(shell: &Shell, token: &WorkerToken, build: Uuid, taken: Taken) -> Job
     }
 }
 
-fn open(shell: &Shell, workspace: Uuid, sealed: Vec<(String, String, Vec<u8>, Vec<u8>)>) -> BTreeMap<String, Secret> {
+fn open(shell: &Shell, workspace: Uuid, sealed: Vec<claims::Sealed>) -> BTreeMap<String, Secret> {
     let mut opened = BTreeMap::new();
-    for (name, key_id, nonce, ciphertext) in sealed {
-        match shell.seal.open(workspace, &name, &Sealed { key_id, nonce, ciphertext }) {
+    for claims::Sealed { name, key_id, nonce, ciphertext } in sealed {
+        match shell.seal.open(workspace, &name, &Sealed::from_hex(key_id, &nonce, &ciphertext)) {
             Ok(value) => {
                 opened.insert(name, Secret(value));
             }

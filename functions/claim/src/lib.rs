@@ -10,7 +10,7 @@ use edge::{Json, Rejection, Routes, Shell, WorkerToken};
 use protocol::worker::{ClaimRequest, Job};
 use protocol::{EndReason, Problem};
 use rules::runnable;
-use store::claims::{self, Claimed, Known};
+use store::claims::{self, Claimed, Known, Taken};
 use store::submissions;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -47,9 +47,9 @@ async fn claim(
 ) -> Result<Response, Rejection> {
     check(&request)?;
     match take(&shell, &token, &request).await? {
-        Some(build) => {
-            let job = job::read(&shell, &token, build).await?;
-            tracing::info!(build.id = %build, token.id = %token.id, worker.name = %request.worker.name, "build claimed");
+        Some(taken) => {
+            let job = job::made_of(&shell, &token, *taken);
+            tracing::info!(build.id = %job.build_id, token.id = %token.id, worker.name = %request.worker.name, "build claimed");
             Ok(Json(job).into_response())
         }
         None => Ok((StatusCode::NO_CONTENT, [(RETRY_AFTER, RETRY_AFTER_SECONDS)]).into_response()),
@@ -71,7 +71,7 @@ fn check(request: &ClaimRequest) -> Result<(), Rejection> {
 }
 
 /// Asks the store until it has a build or nothing to do; ends what can't be run on the way.
-async fn take(shell: &Shell, token: &WorkerToken, request: &ClaimRequest) -> Result<Option<Uuid>, Rejection> {
+async fn take(shell: &Shell, token: &WorkerToken, request: &ClaimRequest) -> Result<Option<Box<Taken>>, Rejection> {
     let mut known = Known::default();
     let mut unrunnable = 0;
     let mut waits = 0;
@@ -82,7 +82,7 @@ async fn take(shell: &Shell, token: &WorkerToken, request: &ClaimRequest) -> Res
             // The same claim_id won elsewhere: asked again, the store answers with that build.
             Err(store::Error::Conflict(_)) if waits < WAITS_MAX => waits += 1,
             Err(error) => return Err(error.into()),
-            Ok(Claimed::Build(build)) => return Ok(Some(build)),
+            Ok(Claimed::Build(taken)) => return Ok(Some(taken)),
             Ok(Claimed::Nothing) => return Ok(None),
             Ok(Claimed::Unauthorized) => return Err(Rejection::Unauthorized),
             Ok(Claimed::Ended(build)) => return Err(job::ended(shell, token, build).await?),

@@ -27,6 +27,15 @@ pub struct Sealed {
     pub ciphertext: Vec<u8>,
 }
 
+impl Sealed {
+    /// A sealed value whose bytes come as hex digits; what is no hex opens with no key.
+    #[must_use]
+    pub fn from_hex(key_id: String, nonce: &str, ciphertext: &str) -> Self {
+        let bytes = |text| hex::decode(text).unwrap_or_default();
+        Self { key_id, nonce: bytes(nonce), ciphertext: bytes(ciphertext) }
+    }
+}
+
 /// A value that can't be opened: another key, or it was changed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a secret can't be opened with the key {key_id}")]

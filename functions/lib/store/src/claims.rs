@@ -1,17 +1,19 @@
-//! Taking a build out of the queue (SPEC.md, Claim): one statement that decides under the workspace's lock, and one that
-//! reads the job.
+//! Taking a build out of the queue (SPEC.md, Claim): one statement that decides under the workspace's lock and answers with
+//! the job, so that nothing which can fail comes after the commit.
 
 use crate::{Error, Store};
 use protocol::pipeline::{Env, Step};
 use protocol::worker::ClaimRequest;
 use rules::Timing;
+use serde::Deserialize;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 /// What a worker's claim came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Claimed {
-    /// The build is this worker's now, or was already by the same `claim_id`.
-    Build(Uuid),
+    /// The build is this worker's now, or was already by the same `claim_id`: its job.
+    Build(Box<Taken>),
     /// This `claim_id` took it before, and it has ended.
     Ended(Uuid),
     /// No such worker token, or revoked.
@@ -57,7 +59,9 @@ pub async fn take(
     let worker = &request.worker;
     fail::fail_point!("claim.asked");
     let row = sqlx::query!(
-        "select outcome, build, workspace from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+        r#"select outcome, build, workspace, max_seconds, deadline_in_ms, spec as "spec: Json<Spec>",
+               sealed as "sealed: Json<Vec<Sealed>>"
+           from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"#,
         token.0,
         token.1,
         request.claim_id,
@@ -78,7 +82,14 @@ pub async fn take(
     fail::fail_point!("claim.taken");
     let (build, workspace) = (row.build.unwrap_or_default(), row.workspace.unwrap_or_default());
     match row.outcome.as_deref() {
-        Some("claimed" | "repeat") => Ok(Claimed::Build(build)),
+        Some("claimed" | "repeat") => Ok(Claimed::Build(Box::new(Taken {
+            build,
+            workspace,
+            spec: row.spec.map(|spec| spec.0).ok_or_else(|| Error::Unreadable(format!("the spec of {build}")))?,
+            max_duration_seconds: row.max_seconds.unwrap_or(0),
+            deadline_in_ms: row.deadline_in_ms.unwrap_or(0),
+            sealed: row.sealed.map(|sealed| sealed.0).unwrap_or_default(),
+        }))),
         Some("ended") => Ok(Claimed::Ended(build)),
         Some("unauthorized") => Ok(Claimed::Unauthorized),
         Some("unverified") => Ok(Claimed::Unverified { build, workspace }),
@@ -119,14 +130,29 @@ pub async fn facts(store: &Store, build: Uuid) -> Result<Option<Facts>, Error> {
 /// A build's job as it was claimed; secrets still sealed.
 #[derive(Debug)]
 pub struct Taken {
+    /// The build.
+    pub build: Uuid,
     /// Its workspace.
     pub workspace: Uuid,
+    /// What it runs.
+    pub spec: Spec,
+    /// How long it may run in all, in seconds.
+    pub max_duration_seconds: i32,
+    /// How long until its deadline; 0 if that is past.
+    pub deadline_in_ms: i64,
+    /// The secrets among those named, as they are stored.
+    pub sealed: Vec<Sealed>,
+}
+
+/// What a build runs: its row of `build_specs`, as JSON.
+#[derive(Debug, Deserialize)]
+pub struct Spec {
     /// Where its source is.
     pub repository: String,
     /// What is to be built.
     pub git_ref: String,
     /// The exact commit, where it is tried again.
-    pub commit: Option<String>,
+    pub commit_sha: Option<String>,
     /// Whether the clone brings submodules.
     pub submodules: bool,
     /// What to run.
@@ -137,57 +163,19 @@ pub struct Taken {
     pub secrets: Vec<String>,
     /// The name of the secret that the clone gets.
     pub clone_secret: Option<String>,
-    /// How long it may run in all, in seconds.
-    pub max_duration_seconds: i32,
-    /// How long until its deadline; 0 if that is past.
-    pub deadline_in_ms: i64,
-    /// The sealed secrets among those named: name, key id, nonce, ciphertext.
-    pub sealed: Vec<(String, String, Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads the job of a claimed build. `None` if it no longer runs.
-///
-/// # Errors
-///
-/// [`Error`] if the database fails.
-pub async fn job(store: &Store, build: Uuid) -> Result<Option<Taken>, Error> {
-    let row = sqlx::query!(
-        r#"select b.workspace_id, s.repository, s.git_ref, s.commit_sha, s.submodules, s.secrets, s.clone_secret,
-               s.steps as "steps: sqlx::types::Json<Vec<Step>>", s.env as "env: sqlx::types::Json<Env>",
-               b.max_duration_seconds as "max_duration_seconds!",
-               greatest(0, (extract(epoch from b.started_at + b.max_duration_seconds * interval '1 s'
-                   - clock_timestamp()) * 1000)::bigint) as "deadline_in_ms!",
-               coalesce(x.names, '{}') as "names!", coalesce(x.key_ids, '{}') as "key_ids!",
-               coalesce(x.nonces, '{}') as "nonces!", coalesce(x.ciphertexts, '{}') as "ciphertexts!"
-           from builds b join build_specs s on s.build_id = b.id
-           left join lateral (
-               select array_agg(k.name) as names, array_agg(k.key_id) as key_ids, array_agg(k.nonce) as nonces,
-                   array_agg(k.ciphertext) as ciphertexts
-               from secrets k
-               where k.workspace_id = b.workspace_id and k.name = any (s.secrets || s.clone_secret)
-           ) x on s.secrets <> '{}' or s.clone_secret is not null
-           where b.id = $1 and b.status = 'running'"#,
-        build
-    )
-    .fetch_optional(&store.pool)
-    .await?;
-    Ok(row.map(|row| {
-        let sealed = row.names.into_iter().zip(row.key_ids).zip(row.nonces).zip(row.ciphertexts);
-        Taken {
-            workspace: row.workspace_id,
-            repository: row.repository,
-            git_ref: row.git_ref,
-            commit: row.commit_sha,
-            submodules: row.submodules,
-            steps: row.steps.0,
-            env: row.env.0,
-            secrets: row.secrets,
-            clone_secret: row.clone_secret,
-            max_duration_seconds: row.max_duration_seconds,
-            deadline_in_ms: row.deadline_in_ms,
-            sealed: sealed.map(|(((name, key_id), nonce), text)| (name, key_id, nonce, text)).collect(),
-        }
-    }))
+/// A secret as it is stored; bytes as hex digits.
+#[derive(Debug, Deserialize)]
+pub struct Sealed {
+    /// Its name.
+    pub name: String,
+    /// The name of the key.
+    pub key_id: String,
+    /// What the cipher began with.
+    pub nonce: String,
+    /// The value and its tag.
+    pub ciphertext: String,
 }
 
 pub(crate) fn ms(duration: std::time::Duration) -> i64 {
