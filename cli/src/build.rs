@@ -35,7 +35,11 @@ pub async fn run(command: BuildCommand, board: &Client, output: Output) -> anyho
             output.print(&build, |build| shown(build, output))?;
             Ok(0)
         }
-        BuildCommand::Logs { id, follow: true } => followed(id, board, output).await.map(|_| 0),
+        // Whose log it is does not matter to whoever reads it: only an interruption does.
+        BuildCommand::Logs { id, follow: true } => {
+            let code = followed(id, board, output).await?;
+            Ok(if code == exit::INTERRUPTED { code } else { 0 })
+        }
         BuildCommand::Logs { id, follow: false } => {
             Follow::new(board, id).stored().await?;
             Ok(0)

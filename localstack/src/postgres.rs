@@ -16,11 +16,17 @@ use std::process::{Command, Output, Stdio};
 const PLACES: [&str; 3] = ["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql"];
 
 /// A running server.
-#[derive(Debug)]
 pub struct Postgres {
     tools: Tools,
     data: PathBuf,
     url: String,
+}
+
+/// Its address holds the password, so it is not shown.
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("data", &self.data).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]

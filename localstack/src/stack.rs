@@ -21,7 +21,7 @@ use tokio_cron_scheduler::{Job, JobScheduler};
 const CONNECTIONS: u32 = 8;
 
 /// How a stack is to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Its directory: data, keys, `callboard.env`.
     pub dir: PathBuf,

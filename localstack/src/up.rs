@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub const PORT: u16 = 7070;
 
 /// What `up` is told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct UpOptions {
     /// The loopback port; 7070 if none.
     pub port: Option<u16>,

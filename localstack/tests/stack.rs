@@ -1,0 +1,120 @@
+//! The stack itself: its Postgres, its lock, its files, and that it goes on where it was.
+
+use localstack::client::Client;
+use localstack::postgres::Postgres;
+use localstack::{Options, Stack, leftovers, tokens};
+use protocol::Status;
+use rules::Timing;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use store::Store;
+use tempfile::TempDir;
+
+/// A directory that Postgres's user can come to.
+fn directory() -> TempDir {
+    let dir = tempfile::Builder::new().prefix("callboard-test.").tempdir().expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).expect("open to others");
+    dir
+}
+
+fn options(dir: &Path) -> Options {
+    Options { dir: dir.to_owned(), port: 0, database_url: None, timing: Timing::default() }
+}
+
+async fn answers(url: &str) -> bool {
+    let store = Store::connect_lazy(url, 1).expect("an address");
+    let answers = store.begin().await.is_ok();
+    store.close().await;
+    answers
+}
+
+#[tokio::test]
+async fn postgres_wants_its_password_and_keeps_it_to_its_owner() {
+    let dir = directory();
+    let server = Postgres::start(dir.path()).expect("started");
+    assert!(answers(server.url()).await);
+    let password = fs::read_to_string(dir.path().join("postgres.password")).expect("there");
+    assert!(!answers(&server.url().replace(&password, "guess")).await, "another password lets in");
+    assert!(!answers(&server.url().replace(&format!(":{password}"), "")).await, "no password lets in");
+    let mode = fs::metadata(dir.path().join("postgres.password")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for process in fs::read_dir("/proc").expect("there").flatten() {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&arguments).contains(&password));
+    }
+    server.stop().expect("stopped");
+    assert_eq!(leftovers::processes(dir.path()), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_server_that_outlived_its_stack_is_taken_over() {
+    let dir = directory();
+    let first = Postgres::start(dir.path()).expect("started");
+    let url = first.url().to_owned();
+    // As if the process had been killed: nothing is stopped.
+    std::mem::forget(first);
+    let second = Postgres::start(dir.path()).expect("started again");
+    assert!(answers(second.url()).await && !answers(&url).await);
+    second.stop().expect("stopped");
+}
+
+#[tokio::test]
+async fn a_closed_directory_is_refused_with_the_way_out() {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("SKIPPED: only as root does Postgres run as somebody else");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("closed to others");
+    let refused = Postgres::start(dir.path()).expect_err("closed").to_string();
+    assert!(refused.contains("chmod o+x") && refused.contains("--dir"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_stack_goes_on_where_it_was_with_the_same_tokens() {
+    let dir = directory();
+    let first = Stack::start(options(dir.path())).await.expect("started");
+    let api = first.tokens().api.clone();
+    let client = Client::new(first.url(), api.clone()).expect("a client");
+    let spec = r#"{ "repository": "https://git.example/a.git", "steps": [{ "name": "a", "commands": ["b"] }] }"#;
+    client.apply("p", &serde_json::from_str(spec).expect("a pipeline")).await.expect("applied");
+    let build = client.submit("p").await.expect("submitted").id;
+    first.stop().await.expect("stopped");
+    assert_eq!(leftovers::processes(dir.path()), Vec::<u32>::new());
+    let second = Stack::start(options(dir.path())).await.expect("started again");
+    assert_eq!(second.tokens().api, api);
+    let client = Client::new(second.url(), api).expect("a client");
+    assert_eq!(client.build(build).await.expect("there").status, Status::Pending);
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_second_stack_on_a_directory_is_refused_and_a_lost_env_file_is_made_anew() {
+    let dir = directory();
+    let stack = Stack::start(options(dir.path())).await.expect("started");
+    let refused = Stack::start(options(dir.path())).await.err().expect("refused").to_string();
+    assert!(refused.contains(&format!("process {}", std::process::id())) && refused.contains("--dir"), "{refused}");
+    let file = dir.path().join(tokens::FILE);
+    assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    let names: Vec<String> = tokens::read(&file).expect("read").into_keys().collect();
+    let expected =
+        ["CALLBOARD_API_TOKEN", "CALLBOARD_OPERATOR_TOKEN", "CALLBOARD_URL", "CALLBOARD_WORKER_TOKEN", "DATABASE_URL"];
+    assert_eq!(names, expected);
+    stack.stop().await.expect("stopped");
+    fs::remove_file(&file).expect("removed");
+    let again = Stack::start(options(dir.path())).await.expect("started again");
+    let client = Client::new(again.url(), again.tokens().api.clone()).expect("a client");
+    client.workspace().await.expect("the new token is good");
+    again.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_with_the_way_out() {
+    let dir = directory();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let refused = Stack::start(Options { port, ..options(dir.path()) }).await.err().expect("refused").to_string();
+    assert!(refused.contains(&port.to_string()) && refused.contains("--port"), "{refused}");
+    assert_eq!(leftovers::processes(dir.path()), Vec::<u32>::new());
+}
