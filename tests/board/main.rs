@@ -11,6 +11,7 @@ mod claims;
 mod database;
 mod endings;
 mod faults;
+mod lambda;
 mod leases;
 mod logs;
 mod outages;
