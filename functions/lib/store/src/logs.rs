@@ -170,9 +170,8 @@ pub async fn lock_head(
         r#"select h.next_seq, h.bytes, h.discarded_from, b.status, b.end_reason, b.cancel_reason,
                case when b.completed and b.ended_at > clock_timestamp() - $3::bigint * interval '1 ms'
                    then b.last_seq end as late_until
-           from log_heads h join builds b on b.id = h.build_id
-           where h.build_id = $1 and b.claimed_by = $2
-           for no key update of h"#,
+           from (select * from log_heads where build_id = $1 for no key update) h
+           join builds b on b.id = h.build_id and b.claimed_by = $2"#,
         build,
         sender.token,
         ms(timing.late_logs)

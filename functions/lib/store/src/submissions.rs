@@ -72,7 +72,8 @@ pub async fn source(store: &Store, workspace: Uuid, slug: &str) -> Result<Option
 }
 
 /// Locks a workspace until the transaction ends; returns its plan (`None`: can't be read) and what it uses, the month's
-/// charge as of now. `None` if there is no such workspace.
+/// charge as of when the lock was ours: the clock is read outside of the query that waits. `None` if there is no such
+/// workspace.
 ///
 /// # Errors
 ///
@@ -82,7 +83,7 @@ pub async fn lock_workspace(conn: &mut PgConnection, workspace: Uuid) -> Result<
         r#"select plan_seconds_per_month, plan_build_seconds_max, plan_running_max, plan_pending_max,
                case when charged_month >= month_of(clock_timestamp()) then charged_seconds else 0 end as "charged!",
                reserved_seconds, running, pending
-           from workspaces where id = $1 for no key update"#,
+           from (select * from workspaces where id = $1 for no key update) locked"#,
         workspace
     )
     .fetch_optional(conn)
