@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod demo;
+mod download;
 pub mod follow;
 pub mod git_https;
 pub mod keys;

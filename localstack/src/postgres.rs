@@ -3,6 +3,7 @@
 //! Postgres refuses to run as root, so as root it runs as `postgres` or `nobody`. Other users of the host can reach the
 //! port; they need the password, which is in a file that only we can read.
 
+use crate::download;
 use anyhow::{Context as _, bail};
 use nix::unistd::{Gid, Uid, User, chown};
 use std::ffi::OsStr;
@@ -36,13 +37,18 @@ struct Tools {
 }
 
 impl Postgres {
-    /// Starts a server on the data directory `<dir>/postgres`, which is made if it is not there.
+    /// Starts a server on the data directory `<dir>/postgres`, which is made if it is not there. The binaries are the
+    /// system's, else a download of our own, kept in `<dir>/postgres-binaries`.
     ///
     /// # Errors
     ///
     /// What is missing, and how to mend it; or what the server says.
-    pub fn start(dir: &Path) -> anyhow::Result<Self> {
-        let tools = Tools { bin: find()?, run_as: run_as()? };
+    pub async fn start(dir: &Path) -> anyhow::Result<Self> {
+        let bin = match find() {
+            Some(bin) => bin,
+            None => download::bin(&dir.join("postgres-binaries")).await?,
+        };
+        let tools = Tools { bin, run_as: run_as()? };
         let (data, password) = (dir.join("postgres"), password(dir)?);
         tools.check_reach(dir)?;
         if !data.join("PG_VERSION").exists() {
@@ -149,16 +155,17 @@ impl Tools {
 }
 
 /// The newest of the server's binaries on this host.
-fn find() -> anyhow::Result<PathBuf> {
+fn find() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = PLACES.iter().flat_map(|place| versions(Path::new(place))).collect();
     places.sort_by_key(|bin| std::cmp::Reverse(version_of(bin)));
     let path = std::env::var_os("PATH").unwrap_or_default();
     places.extend(std::env::split_paths(&path));
-    let whole = |bin: &PathBuf| ["postgres", "initdb", "pg_ctl"].iter().all(|tool| bin.join(tool).exists());
-    places.into_iter().find(whole).context(
-        "no Postgres server on this machine: install it (Debian and Ubuntu: apt-get install postgresql; Fedora: dnf \
-         install postgresql-server; macOS: brew install postgresql), or set DATABASE_URL to one that runs elsewhere",
-    )
+    places.into_iter().find(|bin| is_whole(bin))
+}
+
+/// Whether all that we call is in a directory.
+pub(crate) fn is_whole(bin: &Path) -> bool {
+    ["postgres", "initdb", "pg_ctl"].iter().all(|tool| bin.join(tool).exists())
 }
 
 fn versions(place: &Path) -> Vec<PathBuf> {

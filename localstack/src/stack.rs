@@ -66,7 +66,7 @@ impl Stack {
         let address = listener.local_addr()?;
         let postgres = match &database_url {
             Some(_) => None,
-            None => Some(Postgres::start(&dir)?),
+            None => Some(Postgres::start(&dir).await?),
         };
         let database_url = database_url.or_else(|| postgres.as_ref().map(|server| server.url().to_owned()));
         let database_url = database_url.unwrap_or_default();

@@ -32,7 +32,7 @@ async fn answers(url: &str) -> bool {
 #[tokio::test]
 async fn postgres_wants_its_password_and_keeps_it_to_its_owner() {
     let dir = directory();
-    let server = Postgres::start(dir.path()).expect("started");
+    let server = Postgres::start(dir.path()).await.expect("started");
     assert!(answers(server.url()).await);
     let password = fs::read_to_string(dir.path().join("postgres.password")).expect("there");
     assert!(!answers(&server.url().replace(&password, "guess")).await, "another password lets in");
@@ -50,11 +50,11 @@ async fn postgres_wants_its_password_and_keeps_it_to_its_owner() {
 #[tokio::test]
 async fn a_server_that_outlived_its_stack_is_taken_over() {
     let dir = directory();
-    let first = Postgres::start(dir.path()).expect("started");
+    let first = Postgres::start(dir.path()).await.expect("started");
     let url = first.url().to_owned();
     // As if the process had been killed: nothing is stopped.
     std::mem::forget(first);
-    let second = Postgres::start(dir.path()).expect("started again");
+    let second = Postgres::start(dir.path()).await.expect("started again");
     assert!(answers(second.url()).await && !answers(&url).await);
     second.stop().expect("stopped");
 }
@@ -67,7 +67,7 @@ async fn a_closed_directory_is_refused_with_the_way_out() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("closed to others");
-    let refused = Postgres::start(dir.path()).expect_err("closed").to_string();
+    let refused = Postgres::start(dir.path()).await.expect_err("closed").to_string();
     assert!(refused.contains("chmod o+x") && refused.contains("--dir"), "{refused}");
 }
 
