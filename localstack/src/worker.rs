@@ -1,6 +1,6 @@
 //! The stack's worker: `callboard-worker` as a child, with its token in a file, started again when it dies.
 
-use crate::keys;
+use crate::{keys, leftovers};
 use anyhow::{Context as _, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -82,6 +82,7 @@ impl Worker {
         keys::write(&token_file, token)?;
         fs::DirBuilder::new().recursive(true).mode(0o711).create(options.dir.join("builds"))?;
         let binary = binary()?;
+        end_orphans(&options.dir);
         let (stop, stopped) = watch::channel(false);
         let (running, pid) = watch::channel(None);
         let keeper = tokio::spawn(keep(binary, token_file, options, stopped, running));
@@ -111,6 +112,8 @@ async fn keep(
     loop {
         match spawn(&binary, &token_file, &options) {
             Ok(mut child) => {
+                // The worker stops when this end closes, with us or before.
+                let _line = child.stdin.take();
                 let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
                 let _ = running.send(pid);
                 tokio::select! {
@@ -135,6 +138,21 @@ async fn keep(
     }
 }
 
+/// Ends workers of a stack on this directory that was killed: we hold its lock, so they are nobody's. Their guards end the
+/// sandboxes, and the next worker reports the builds as `recovery`.
+fn end_orphans(dir: &Path) {
+    let token_file = dir.join("worker.token");
+    let needle = token_file.as_os_str().as_encoded_bytes();
+    for pid in leftovers::processes(&token_file) {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_worker = arguments.split(|byte| *byte == 0).any(|argument| argument == needle);
+        if let Some(pid) = i32::try_from(pid).ok().filter(|_| is_worker) {
+            tracing::warn!(pid, "ending a worker that outlived its stack");
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
 /// Waits until the worker is to stop.
 async fn asked(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
@@ -143,7 +161,7 @@ async fn asked(stopped: &mut watch::Receiver<bool>) {
 fn spawn(binary: &Path, token_file: &Path, options: &Options) -> anyhow::Result<Child> {
     let log = File::options().append(true).create(true).open(options.dir.join("worker.log"))?;
     let mut command = Command::new(binary);
-    command.args(["run", "--api-url", &options.api_url, "--name", "local"]);
+    command.args(["run", "--until-stdin-ends", "--api-url", &options.api_url, "--name", "local"]);
     command.arg("--token-file").arg(token_file).arg("--builds-root").arg(options.dir.join("builds"));
     command.arg("--slots").arg(options.slots.to_string());
     if let Some(bundle) = &options.ca_bundle {
@@ -154,7 +172,7 @@ fn spawn(binary: &Path, token_file: &Path, options: &Options) -> anyhow::Result<
     }
     command.args(&options.extra);
     // Ctrl-C in our terminal is for us: we stop the worker in our order.
-    command.process_group(0).kill_on_drop(true).stdin(Stdio::null());
+    command.process_group(0).kill_on_drop(true).stdin(Stdio::piped());
     Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
 }
 

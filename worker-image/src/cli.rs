@@ -114,6 +114,9 @@ pub struct RunArgs {
     /// Where this host's number is kept; without it, in the builds root.
     #[arg(long, env = "CALLBOARD_HOST_ID_FILE")]
     host_id_file: Option<PathBuf>,
+    /// Stop when standard input ends: for whoever starts a worker that is not to outlive them.
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
     /// Claim nothing with less than this much free space in the builds root, in MiB.
     #[arg(long, env = "CALLBOARD_FREE_MIB_MIN", default_value_t = 256)]
     free_mib_min: u64,

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => examine(&args),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
-            let phase = worker::phases(config.drain_timeout).map_err(anyhow::Error::from)?;
+            let phase = worker::phases(config.drain_timeout, args.until_stdin_ends).map_err(anyhow::Error::from)?;
             worker::run(config, phase).await
         }),
         Command::Recover(args) => serve(cli.log_format, async move { worker::recover(args.config()?).await }),

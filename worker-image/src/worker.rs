@@ -93,26 +93,46 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The first SIGTERM or SIGINT drains; a second, or the end of `drain_timeout`, stops.
+/// The first SIGTERM or SIGINT drains; a second, the end of `drain_timeout`, or, if it was asked for, the end of standard
+/// input stops.
 ///
 /// # Errors
 ///
 /// If signals can't be heard.
-pub fn phases(drain_timeout: Duration) -> std::io::Result<watch::Receiver<Phase>> {
+pub fn phases(drain_timeout: Duration, until_stdin_ends: bool) -> std::io::Result<watch::Receiver<Phase>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (told, phase) = watch::channel(Phase::Working);
+    let alone = stdin_end(until_stdin_ends);
     tokio::spawn(async move {
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-        info!("draining: no more claims, running builds go on; a second signal stops them");
-        told.send(Phase::Draining).ok();
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-            () = tokio::time::sleep(drain_timeout) => {}
+        tokio::pin!(alone);
+        let drains = tokio::select! { _ = term.recv() => true, _ = int.recv() => true, () = &mut alone => false };
+        if drains {
+            info!("draining: no more claims, running builds go on; a second signal stops them");
+            told.send(Phase::Draining).ok();
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+                () = tokio::time::sleep(drain_timeout) => {}
+                () = &mut alone => {}
+            }
         }
         warn!("stopping the running builds");
         told.send(Phase::Stopping).ok();
         told.closed().await;
     });
     Ok(phase)
+}
+
+/// Waits until whoever started us is gone, as far as standard input tells; for ever, if that was not asked for. A thread of
+/// its own reads, since a runtime would wait for it.
+async fn stdin_end(asked_for: bool) {
+    if !asked_for {
+        return std::future::pending().await;
+    }
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).ok();
+        ended.send(()).ok();
+    });
+    end.await.ok();
 }
