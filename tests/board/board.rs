@@ -239,7 +239,7 @@ async fn a_live_log_ends_once_the_build_is_final_and_resumes_where_it_broke() {
 /// The document of the routes that are served; `CALLBOARD_WRITE_OPENAPI=1` writes it.
 #[test]
 fn the_openapi_document_is_that_of_the_routes() {
-    let document = edge::serve::document(crate::scenario::routes());
+    let document = edge::serve::document(localstack::routes());
     let made = document.to_pretty_json().expect("JSON") + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../functions/lib/protocol/openapi.json");
     if std::env::var_os("CALLBOARD_WRITE_OPENAPI").is_some() {

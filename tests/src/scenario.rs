@@ -135,18 +135,6 @@ pub fn config(database_url: String) -> Config {
     }
 }
 
-/// Every function's routes, as the one-machine stack mounts them.
-#[must_use]
-pub fn routes() -> edge::Routes {
-    admission::routes()
-        .merge(board::routes())
-        .merge(claim::routes())
-        .merge(complete::routes())
-        .merge(heartbeat::routes())
-        .merge(logs::routes())
-        .merge(reaper::routes())
-}
-
 impl Board {
     /// A board with SPEC.md's numbers.
     pub async fn new() -> Self {
@@ -160,7 +148,7 @@ impl Board {
         set(&mut config);
         let shell = Shell::new(config).expect("settings of the test itself");
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
-        let app = edge::app(routes(), shell.clone());
+        let app = edge::app(localstack::routes(), shell.clone());
         let mut board = Self { app, shell, pool, api: String::new(), worker: String::new(), operator: String::new() };
         board.operator = board.token(TokenKind::Operator, None).await;
         board.worker = board.token(TokenKind::Worker, None).await;

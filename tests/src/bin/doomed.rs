@@ -20,7 +20,7 @@ async fn main() {
     };
     fail::cfg_callback(point, die).expect("a fail point's name");
     let shell = Shell::new(scenario::config(database_url)).expect("settings of the test itself");
-    let app = edge::app(scenario::routes(), shell);
+    let app = edge::app(localstack::routes(), shell);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     println!("{}", listener.local_addr().expect("an address"));
     axum::serve(listener, app).await.expect("serving");

@@ -2,5 +2,5 @@
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    edge::main(callboard_tests::scenario::routes()).await
+    edge::main(localstack::routes()).await
 }
