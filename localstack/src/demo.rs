@@ -88,7 +88,7 @@ impl Scene {
         let stack_dir = dir.join("board");
         let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing }).await?;
         println!("board    {} over its own Postgres", stack.url());
-        println!("source   {} (HEAD of {})", git.url(), source.name);
+        println!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name);
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
         Ok(Self { stack, git, source, client })
     }

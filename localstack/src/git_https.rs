@@ -78,23 +78,28 @@ impl Drop for GitHttps {
     }
 }
 
+/// Copies by a fetch into the copy, not by a push out of the repository: it may be another user's, and a push would run its
+/// hooks and follow its settings with our rights. It may also be a shallow clone; then so is the copy.
 async fn copy(repository: &Path, bare: &Path) -> anyhow::Result<()> {
-    git(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(bare)).await?;
-    // The repository may be another user's: we only read it.
-    let mut push = Command::new("git");
-    push.args(["-c", "safe.directory=*", "-C"]).arg(repository);
-    push.args(["push", "--quiet", "--force"]).arg(bare).args(["HEAD:refs/heads/main", "+refs/heads/*:refs/heads/*"]);
-    push.args(["+refs/tags/*:refs/tags/*"]);
+    let settings = bare.with_extension("gitconfig");
+    std::fs::write(&settings, "[safe]\n\tdirectory = *\n[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
+    git(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(bare), &settings).await?;
     // A branch `main` of its own, if HEAD is another one, is not what is built: HEAD goes last.
-    git(&mut push).await.with_context(|| format!("{} is not a git repository with a commit", repository.display()))?;
-    let mut head = Command::new("git");
-    head.args(["-c", "safe.directory=*", "-C"]).arg(repository);
-    git(head.args(["push", "--quiet", "--force"]).arg(bare).arg("HEAD:refs/heads/main")).await?;
-    git(Command::new("git").arg("-C").arg(bare).args(["config", "uploadpack.allowAnySHA1InWant", "true"])).await
+    for refs in [&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"][..], &["+HEAD:refs/heads/main"]] {
+        let mut fetch = Command::new("git");
+        fetch.arg("-C").arg(bare).args(["fetch", "--quiet", "--update-shallow", "--no-tags", "--"]).arg(repository);
+        let fetched = git(fetch.args(refs), &settings).await;
+        fetched.with_context(|| format!("{} is not a git repository with a commit", repository.display()))?;
+    }
+    Ok(())
 }
 
-async fn git(command: &mut Command) -> anyhow::Result<()> {
-    let said = command.stdin(Stdio::null()).env("GIT_CONFIG_GLOBAL", "/dev/null").output().await.context("git")?;
+/// Runs git with `settings` as the only ones beside the copy's own.
+async fn git(command: &mut Command, settings: &Path) -> anyhow::Result<()> {
+    let command = command.stdin(Stdio::null()).env("GIT_CONFIG_GLOBAL", settings).env("GIT_CONFIG_NOSYSTEM", "1");
+    // What a partial clone lacks would be fetched as that clone's settings say.
+    let command = command.env("GIT_NO_LAZY_FETCH", "1");
+    let said = command.output().await.context("git can't be run: install it")?;
     if said.status.success() {
         return Ok(());
     }
@@ -143,7 +148,11 @@ async fn refs(
 }
 
 async fn upload_pack(State(bare): State<Arc<PathBuf>>, headers: HeaderMap, body: Bytes) -> Response {
-    match run(&bare, &headers, &[], body).await {
+    let answered = match unpacked(&headers, body).await {
+        Ok(request) => run(&bare, &headers, &[], request).await,
+        Err(error) => Err(error),
+    };
+    match answered {
         Ok(pack) => {
             ([(header::CONTENT_TYPE, "application/x-git-upload-pack-result")], Body::from(pack)).into_response()
         }
@@ -151,19 +160,32 @@ async fn upload_pack(State(bare): State<Arc<PathBuf>>, headers: HeaderMap, body:
     }
 }
 
+/// The request as git means it: one of more than 1 KiB (a clone of many branches) comes compressed.
+async fn unpacked(headers: &HeaderMap, body: Bytes) -> anyhow::Result<Bytes> {
+    match headers.get(header::CONTENT_ENCODING).map(|encoding| encoding.as_bytes()) {
+        Some(b"gzip" | b"x-gzip") => Ok(piped(Command::new("gzip").arg("-dc"), &body).await?.into()),
+        Some(_) | None => Ok(body),
+    }
+}
+
 async fn run(bare: &Path, headers: &HeaderMap, args: &[&str], input: Bytes) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new("git");
-    command.args(["-c", "safe.directory=*", "upload-pack", "--stateless-rpc"]).args(args).arg(bare);
+    command.args(["upload-pack", "--stateless-rpc"]).args(args).arg(bare);
+    command.env("GIT_CONFIG_GLOBAL", bare.with_extension("gitconfig")).env("GIT_CONFIG_NOSYSTEM", "1");
     if let Some(version) = headers.get("git-protocol").and_then(|value| value.to_str().ok()) {
         command.env("GIT_PROTOCOL", version);
     }
+    piped(&mut command, &input).await
+}
+
+async fn piped(command: &mut Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
     let stdin = child.stdin.take();
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // git may have heard enough before the end.
-            let _ = stdin.write_all(&input).await;
+            // It may have heard enough before the end.
+            let _ = stdin.write_all(input).await;
         }
     };
     let ((), output) = tokio::join!(feed, child.wait_with_output());

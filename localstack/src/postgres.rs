@@ -3,18 +3,21 @@
 //! Postgres refuses to run as root, so as root it runs as `postgres` or `nobody`. Other users of the host can reach the
 //! port; they need the password, which is in a file that only we can read.
 
-use crate::download;
+mod binaries;
+mod pid_file;
+
+// For the download, which ends with a look at what came.
+#[cfg(feature = "download-postgres")]
+pub(crate) use binaries::is_whole;
+
 use anyhow::{Context as _, bail};
 use nix::unistd::{Gid, Uid, User, chown};
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-/// Where distributions put the server's binaries, besides PATH.
-const PLACES: [&str; 3] = ["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql"];
 
 /// A running server.
 pub struct Postgres {
@@ -44,16 +47,13 @@ impl Postgres {
     ///
     /// What is missing, and how to mend it; or what the server says.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
-        let bin = match find() {
-            Some(bin) => bin,
-            None => download::bin(&dir.join("postgres-binaries")).await?,
-        };
-        let tools = Tools { bin, run_as: run_as()? };
         let (data, password) = (dir.join("postgres"), password(dir)?);
+        let tools = Tools { bin: binaries::for_data(dir, &data).await?, run_as: run_as()? };
         tools.check_reach(dir)?;
         if !data.join("PG_VERSION").exists() {
             tools.make(&data, &password)?;
         }
+        pid_file::forget_another_process(&data)?;
         // A server that outlived a killed stack would hold the directory.
         if tools.ctl(&data, ["status"]).is_ok() {
             tools.ctl(&data, ["-m", "fast", "-w", "stop"])?;
@@ -65,7 +65,7 @@ impl Postgres {
             &data,
             [OsStr::new("-w"), "-o".as_ref(), options.as_ref(), "-l".as_ref(), log.as_ref(), "start".as_ref()],
         );
-        started.with_context(|| format!("Postgres did not start; its own words are in {}", log.display()))?;
+        started.with_context(|| format!("Postgres did not start; its last words were:\n{}", end_of(&log)))?;
         let url = format!("postgres://callboard:{password}@127.0.0.1:{port}/postgres");
         Ok(Self { tools, data, url })
     }
@@ -113,24 +113,34 @@ impl Tools {
         if status.success() { Ok(()) } else { bail!("pg_ctl ended with {status}") }
     }
 
+    /// Makes the data beside their place and then moves them there: whatever interrupts this, there are whole data or none.
     fn make(&self, data: &Path, password: &str) -> anyhow::Result<()> {
-        fs::DirBuilder::new().mode(0o700).create(data).with_context(|| format!("{} can't be made", data.display()))?;
+        let new = data.with_extension("unfinished");
+        if new.exists() {
+            fs::remove_dir_all(&new).with_context(|| format!("{} can't be removed", new.display()))?;
+        }
+        fs::DirBuilder::new().mode(0o700).create(&new).with_context(|| format!("{} can't be made", new.display()))?;
         let given = data.with_extension("initial-password");
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&given)?;
-        fs::write(&given, password)?;
+        crate::keys::write(&given, password)?;
         if let Some((uid, gid)) = self.run_as {
-            chown(data, Some(uid), Some(gid))?;
+            chown(&new, Some(uid), Some(gid))?;
             chown(&given, Some(uid), Some(gid))?;
         }
-        let mut command = self.command("initdb");
-        command.arg("-D").arg(data).args(["-U", "callboard", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"]);
-        let made = command.arg(format!("--pwfile={}", given.display())).output();
+        let made = self.initdb(&new, &given);
         fs::remove_file(&given)?;
+        made?;
+        fs::rename(&new, data).with_context(|| format!("the new data can't be moved to {}", data.display()))
+    }
+
+    fn initdb(&self, new: &Path, given: &Path) -> anyhow::Result<()> {
+        let mut command = self.command("initdb");
+        command.arg("-D").arg(new).args(["-U", "callboard", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"]);
+        let made = command.arg(format!("--pwfile={}", given.display())).output();
         let Output { status, stderr, .. } = made.context("initdb can't be run")?;
         if status.success() {
             return Ok(());
         }
-        let _ = fs::remove_dir_all(data);
+        let _ = fs::remove_dir_all(new);
         bail!("initdb ended with {status}: {}", String::from_utf8_lossy(&stderr).trim())
     }
 
@@ -154,28 +164,11 @@ impl Tools {
     }
 }
 
-/// The newest of the server's binaries on this host.
-fn find() -> Option<PathBuf> {
-    let mut places: Vec<PathBuf> = PLACES.iter().flat_map(|place| versions(Path::new(place))).collect();
-    places.sort_by_key(|bin| std::cmp::Reverse(version_of(bin)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    places.extend(std::env::split_paths(&path));
-    places.into_iter().find(|bin| is_whole(bin))
-}
-
-/// Whether all that we call is in a directory.
-pub(crate) fn is_whole(bin: &Path) -> bool {
-    ["postgres", "initdb", "pg_ctl"].iter().all(|tool| bin.join(tool).exists())
-}
-
-fn versions(place: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path().join("bin")).chain([place.join("bin")]).collect()
-}
-
-fn version_of(bin: &Path) -> u32 {
-    let name = bin.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("");
-    name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0)
+/// The end of what the server wrote.
+fn end_of(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(6)..].join("\n")
 }
 
 fn run_as() -> anyhow::Result<Option<(Uid, Gid)>> {

@@ -6,7 +6,8 @@ use localstack::{Options, Stack, leftovers, tokens};
 use protocol::Status;
 use rules::Timing;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use store::Store;
 use tempfile::TempDir;
@@ -117,4 +118,37 @@ async fn a_port_that_is_taken_is_named_with_the_way_out() {
     let refused = Stack::start(Options { port, ..options(dir.path()) }).await.err().expect("refused").to_string();
     assert!(refused.contains(&port.to_string()) && refused.contains("--port"), "{refused}");
     assert_eq!(leftovers::processes(dir.path()), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn data_that_were_never_finished_are_made_anew() {
+    let dir = directory();
+    let unfinished = dir.path().join("postgres.unfinished");
+    fs::create_dir(&unfinished).expect("made");
+    fs::write(unfinished.join("PG_VERSION"), "15\n").expect("written");
+    let server = Postgres::start(dir.path()).await.expect("started");
+    assert!(answers(server.url()).await);
+    assert!(!unfinished.exists());
+    server.stop().expect("stopped");
+}
+
+#[tokio::test]
+async fn a_process_that_has_the_number_of_a_crashed_server_is_left_alone() {
+    let dir = directory();
+    let server = Postgres::start(dir.path()).await.expect("started");
+    let pid_file = dir.path().join("postgres/postmaster.pid");
+    let text = fs::read_to_string(&pid_file).expect("there");
+    let owner = fs::metadata(&pid_file).expect("there");
+    server.stop().expect("stopped");
+    let mut sleep = std::process::Command::new("sleep");
+    // The server's own user: only then can its number be mistaken.
+    let mut other = sleep.arg("100").uid(owner.uid()).gid(owner.gid()).spawn().expect("another process");
+    let (_, rest) = text.split_once('\n').expect("lines");
+    fs::write(&pid_file, format!("{}\n{rest}", other.id())).expect("written");
+    chown(&pid_file, Some(owner.uid()), Some(owner.gid())).expect("given to the server's user");
+    let server = Postgres::start(dir.path()).await.expect("started in spite of it");
+    assert!(answers(server.url()).await);
+    assert!(other.try_wait().expect("asked").is_none(), "the other process was ended");
+    server.stop().expect("stopped");
+    other.kill().and_then(|()| other.wait()).expect("ended");
 }
