@@ -111,14 +111,75 @@ async fn placed(shell: &Shell, api: Api, listed: Vec<Listed>) -> Result<Vec<Buil
     }
     let standing = workspaces::standing(&shell.store, api.workspace).await?.ok_or(Rejection::NotFound)?;
     let able = workers::at_work(&shell.store).await?;
-    let mut builds = Vec::with_capacity(listed.len());
-    for Listed { mut build, number, requires, images } in listed {
+    let last = listed.iter().map(|listed| listed.number).max().unwrap_or(0);
+    let front = listing::front(&shell.store, api.workspace, last).await?;
+    let place = |Listed { mut build, number, requires, images }: Listed| {
         if build.status == Status::Pending {
             let needs = Needs { requires: &requires, images: &images };
-            build.position = Some(listing::position(&shell.store, api.workspace, number).await?);
+            build.position = Some(position(&front, number));
             build.waiting_for = Some(waiting_for(standing.plan, standing.usage, standing.head, needs, &able));
         }
-        builds.push(build);
+        build
+    };
+    Ok(listed.into_iter().map(place).collect())
+}
+
+/// How many builds are ahead of `number`, as far as the front of the queue shows them. Its numbers rise.
+fn position(front: &[i64], number: i64) -> u32 {
+    u32::try_from(front.partition_point(|ahead| *ahead < number)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(asked: Asked, expected: Result<(u32, Option<Uuid>), &str>) {
+        match (asked.read(), expected) {
+            (Ok(wanted), Ok(expected)) => assert_eq!((wanted.limit, wanted.before), expected),
+            (Err(Rejection::Invalid { field, .. }), Err(expected)) => assert_eq!(field, expected),
+            (Ok(_), Err(expected)) => panic!("{expected} was let through"),
+            (Err(error), _) => panic!("{error}"),
+        }
     }
-    Ok(builds)
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn a_page_holds_20_unless_asked_for_1_to_100() {
+        check(Asked::default(), Ok((20, None)));
+        for (limit, expected) in [
+            ("0", Err("limit")),
+            ("1", Ok((1, None))),
+            ("100", Ok((100, None))),
+            ("101", Err("limit")),
+            ("-1", Err("limit")),
+            ("many", Err("limit")),
+            ("", Err("limit")),
+        ] {
+            check(Asked { limit: text(limit), ..Asked::default() }, expected);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_what_a_page_gave() {
+        let id = Uuid::from_u128(7);
+        check(Asked { cursor: Some(id.to_string()), ..Asked::default() }, Ok((20, Some(id))));
+        check(Asked { cursor: text("7"), ..Asked::default() }, Err("cursor"));
+    }
+
+    #[test]
+    fn a_filter_that_no_build_can_pass_is_named() {
+        check(Asked { status: text("queued"), ..Asked::default() }, Err("status"));
+        check(Asked { pipeline: text("a\0"), ..Asked::default() }, Err("pipeline"));
+    }
+
+    #[test]
+    fn a_position_counts_the_builds_ahead() {
+        let front = [3, 5, 9];
+        for (number, expected) in [(3, 0), (5, 1), (8, 2), (9, 2), (10, 3)] {
+            assert_eq!(position(&front, number), expected);
+        }
+    }
 }

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use store::log_pages::{self, Progress, Stored};
 use uuid::Uuid;
 
-/// The most bytes of one page.
-pub(crate) const PAGE_MAX_BYTES: u32 = 3 * 1024 * 1024;
+/// The most bytes of one page's chunks as they are sent: with what is around them, a page is at most 4 MB.
+pub(crate) const PAGE_MAX_BYTES: usize = 4_000_000 - 1000;
 /// What a reader sees where output was discarded.
 const MARKER: &str = "\n[callboard: the log has reached its cap; what came after was discarded]\n";
 
@@ -58,9 +58,11 @@ pub(crate) async fn read(
         let after = number("Last-Event-ID", last)?.max(after);
         return Ok(live::stream(shell, api.workspace, id, after));
     }
-    let page = Page::read(&shell, id, after, progress).await?;
+    let text = accept.contains("text/plain");
+    let size = if text { size_as_text } else { size_as_json };
+    let page = Page::read(&shell, id, after, progress, Room { bytes: PAGE_MAX_BYTES, size }).await?;
     let link = page.more.then(|| next(id, page.last_seq));
-    if accept.contains("text/plain") {
+    if text {
         return Ok((link, [(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from(page.text())).into_response());
     }
     Ok((link, Json(page.json())).into_response())
@@ -83,6 +85,15 @@ pub(crate) struct End {
     capped: bool,
 }
 
+/// How much a page may hold.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// In bytes as they are sent.
+    pub(crate) bytes: usize,
+    /// What a chunk takes of it.
+    pub(crate) size: fn(&Stored) -> usize,
+}
+
 /// A part of a log.
 pub(crate) struct Page {
     pub(crate) chunks: Vec<Stored>,
@@ -95,10 +106,23 @@ pub(crate) struct Page {
 impl Page {
     /// Reads what is stored after `after`. `progress` must have been read before, so that a build which is final in it has
     /// no chunk that this page could miss but those that come late.
-    pub(crate) async fn read(shell: &Shell, id: Uuid, after: u64, progress: Progress) -> Result<Self, Rejection> {
-        let chunks = log_pages::chunks(&shell.store, id, after, PAGE_MAX_BYTES).await?;
+    pub(crate) async fn read(
+        shell: &Shell,
+        id: Uuid,
+        after: u64,
+        progress: Progress,
+        room: Room,
+    ) -> Result<Self, Rejection> {
+        let mut chunks = Vec::new();
+        if after < progress.stored_to {
+            let bytes_max = u32::try_from(room.bytes).unwrap_or(u32::MAX);
+            chunks = log_pages::chunks(&shell.store, id, after, bytes_max).await?;
+            chunks.truncate(fitting(chunks.iter().map(room.size), room.bytes));
+        }
         let last_seq = chunks.last().map_or(after, |chunk| chunk.seq);
-        Ok(Self { chunks, last_seq, more: last_seq < progress.stored_to, progress })
+        // Nothing where something should be: the log was purged just now.
+        let more = last_seq < progress.stored_to && !chunks.is_empty();
+        Ok(Self { chunks, last_seq, more, progress })
     }
 
     /// Whether the build is final and this page reaches the end of its log.
@@ -127,7 +151,54 @@ impl Page {
     }
 }
 
+/// How many chunks of these sizes fit into `bytes`; one at least, so that every reader gets on.
+fn fitting(sizes: impl Iterator<Item = usize>, bytes: usize) -> usize {
+    let mut total: usize = 0;
+    let fits = |size: &usize| {
+        total = total.saturating_add(*size);
+        total <= bytes
+    };
+    sizes.take_while(fits).count().max(1)
+}
+
+fn size_as_text(stored: &Stored) -> usize {
+    stored.content.len()
+}
+
+/// With what separates it from the next.
+pub(crate) fn size_as_json(stored: &Stored) -> usize {
+    serde_json::to_vec(&chunk(stored)).map_or(0, |json| json.len()) + 1
+}
+
 /// A chunk as readers receive it.
 pub(crate) fn chunk(stored: &Stored) -> Chunk {
     Chunk::new(stored.seq, &stored.step, stored.stream, stored.at_ms, &stored.content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::log::Stream;
+
+    fn check(sizes: &[usize], expected: usize) {
+        assert_eq!(fitting(sizes.iter().copied(), 1000), expected);
+    }
+
+    #[test]
+    fn a_page_is_full_at_its_limit_and_never_empty() {
+        check(&[1, 2, 3], 3);
+        check(&[999, 1, 1], 2);
+        check(&[1000, 1], 1);
+        check(&[1001, 1], 1);
+    }
+
+    #[test]
+    fn a_chunks_size_is_that_of_its_json() {
+        for content in [b"plain".to_vec(), vec![0x1b; 100], vec![0xff; 100]] {
+            let stored = Stored { seq: 1, step: "test".into(), stream: Stream::Stdout, at_ms: 5, content };
+            let page = LogPage { chunks: vec![chunk(&stored); 3], last_seq: 1, complete: true, capped: false };
+            let around = serde_json::to_vec(&LogPage { chunks: Vec::new(), ..page.clone() }).unwrap().len();
+            assert_eq!(serde_json::to_vec(&page).unwrap().len(), around + 3 * size_as_json(&stored) - 1);
+        }
+    }
 }

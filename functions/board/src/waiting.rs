@@ -24,15 +24,22 @@ pub(crate) fn waiting_for(
     workers: &[Able],
 ) -> WaitingFor {
     let Some(plan) = plan else { return WaitingFor::Billing };
-    match reserve(plan, usage, head.unwrap_or(Seconds::ZERO)) {
-        Grant::Exhausted | Grant::Wait => return WaitingFor::Minutes,
-        Grant::RunningLimit => return WaitingFor::RunningLimit,
-        Grant::Run(_) => {}
-    }
-    if workers.iter().any(|worker| can_take(worker, needs)) {
+    if lacks_minutes(plan, usage, head.unwrap_or(Seconds::ZERO)) {
+        WaitingFor::Minutes
+    } else if usage.running >= plan.running_max {
+        WaitingFor::RunningLimit
+    } else if workers.iter().any(|worker| can_take(worker, needs)) {
         WaitingFor::Capacity
     } else {
         WaitingFor::NoWorkerMatches
+    }
+}
+
+/// Whether minutes are what the next build lacks, however many may run.
+fn lacks_minutes(plan: Plan, usage: Usage, head: Seconds) -> bool {
+    match reserve(Plan { running_max: u32::MAX, ..plan }, usage, head) {
+        Grant::Exhausted | Grant::Wait => true,
+        Grant::RunningLimit | Grant::Run(_) => false,
     }
 }
 
@@ -68,6 +75,8 @@ mod tests {
         check(None, Usage::default(), &fits, WaitingFor::Billing);
         check(Some(PLAN), reserved, &fits, WaitingFor::Minutes);
         check(Some(PLAN), running, &fits, WaitingFor::RunningLimit);
+        check(Some(PLAN), Usage { reserved: Seconds(5000), ..running }, &fits, WaitingFor::Minutes);
+        check(Some(PLAN), Usage { charged: Seconds(6000), ..running }, &[], WaitingFor::Minutes);
         check(Some(PLAN), Usage::default(), &fits, WaitingFor::Capacity);
     }
 

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use time::OffsetDateTime;
+use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
@@ -83,7 +85,7 @@ fn main() -> String {
 }
 
 /// A pipeline as the board shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     /// Its name in the workspace.
     pub slug: String,
@@ -94,10 +96,41 @@ pub struct Pipeline {
     pub version: i64,
     /// When it was first set up.
     #[serde(with = "time::serde::rfc3339")]
-    pub created_at: time::OffsetDateTime,
+    pub created_at: OffsetDateTime,
     /// When it was last changed.
     #[serde(with = "time::serde::rfc3339")]
-    pub updated_at: time::OffsetDateTime,
+    pub updated_at: OffsetDateTime,
+}
+
+impl PartialSchema for Pipeline {
+    /// The spec's fields and four more. They can't stand beside a reference to it, as a derived schema has them: the spec
+    /// refuses every field that it does not know.
+    fn schema() -> RefOr<Schema> {
+        let RefOr::T(Schema::Object(mut spec)) = PipelineSpec::schema() else { return PipelineSpec::schema() };
+        spec.additional_properties = None;
+        let instant = || ObjectBuilder::new().schema_type(Type::String).format(Some(DATE_TIME));
+        let (name, number) =
+            (ObjectBuilder::new().schema_type(Type::String), ObjectBuilder::new().schema_type(Type::Integer));
+        ObjectBuilder::from(spec)
+            .description(Some("A pipeline as the board shows it."))
+            .property("slug", name.description(Some("Its name in the workspace.")))
+            .property("version", number.description(Some("Raised by every change; the ETag.")))
+            .property("created_at", instant().description(Some("When it was first set up.")))
+            .property("updated_at", instant().description(Some("When it was last changed.")))
+            .required("slug")
+            .required("version")
+            .required("created_at")
+            .required("updated_at")
+            .into()
+    }
+}
+
+const DATE_TIME: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::DateTime);
+
+impl ToSchema for Pipeline {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        PipelineSpec::schemas(schemas);
+    }
 }
 
 /// All pipelines of a workspace, by name.

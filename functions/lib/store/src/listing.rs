@@ -1,4 +1,4 @@
-//! Builds as their workspace sees them: one, a page of them, and how many wait before one.
+//! Builds as their workspace sees them: one, a page of them, and the front of the queue that they wait in.
 
 use crate::columns::{count, status, unsigned};
 use crate::{Error, Store};
@@ -127,22 +127,21 @@ pub async fn build(store: &Store, workspace: Uuid, id: Uuid) -> Result<Option<Bu
     Ok(builds(store, workspace, &[id]).await?.pop().map(|listed| listed.build))
 }
 
-/// How many of the workspace's pending builds come before this number, counted to 1,000.
+/// The front of a workspace's queue: the numbers of its first pending builds before `number`, at most 1,000, rising.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn position(store: &Store, workspace: Uuid, number: i64) -> Result<u32, Error> {
-    let ahead = sqlx::query_scalar!(
-        r#"select count(*)::integer as "ahead!" from (
-               select from builds b
-               where b.workspace_id = $1 and b.status = 'pending' and b.number < $2
-                   and b.number >= coalesce((select w.head_number from workspaces w where w.id = $1), 0)
-               order by b.number limit 1000) a"#,
+pub async fn front(store: &Store, workspace: Uuid, number: i64) -> Result<Vec<i64>, Error> {
+    let front = sqlx::query_scalar!(
+        "select b.number from builds b
+         where b.workspace_id = $1 and b.status = 'pending' and b.number < $2
+             and b.number >= coalesce((select w.head_number from workspaces w where w.id = $1), 0)
+         order by b.number limit 1000",
         workspace,
         number
     );
-    Ok(count(ahead.fetch_one(&store.pool).await?))
+    Ok(front.fetch_all(&store.pool).await?)
 }
 
 /// Which builds are wanted.
