@@ -1,18 +1,29 @@
 //! What can be typed.
 
+use crate::build::BuildCommand;
+use crate::operator::{TokenCommand, WorkerCommand};
+use crate::pipeline::PipelineCommand;
+use crate::plan::PlanCommand;
+use crate::secret::SecretCommand;
+use crate::workspace::WorkspaceCommand;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use uuid::Uuid;
 
-const EXIT_CODES: &str = "Exit codes:
-  0  done; with --follow: the build succeeded
-  1  with --follow: the build failed
-  2  what was asked can't be
-  3  with --follow: the build was cancelled
-  4  with --follow: the build timed out
-  5  the board refused, or does not answer
-  69 demo: no sandbox works on this machine
-  130 ended by Ctrl-C
+const EXIT_CODES: &str = "Examples:
+  callboard up                                   a board on this machine
+  callboard pipeline apply -f callboard.yaml     what is to be built
+  callboard build submit app --follow            build it, and watch
+
+Exit codes:
+  0    done; with --follow: the build succeeded
+  1    with --follow: the build failed
+  2    what was asked can't be
+  3    with --follow: the build was cancelled
+  4    with --follow: the build timed out
+  5    the board refused, or does not answer
+  69   demo: no sandbox works on this machine
+  130  ended by Ctrl-C; a build that was followed goes on
+  141  nobody reads the output any more
 
 Where the board is and its tokens come from CALLBOARD_URL, CALLBOARD_API_TOKEN and CALLBOARD_OPERATOR_TOKEN, else from the
 file of --env-file, ./callboard.env, or the one of `callboard up`.";
@@ -77,8 +88,10 @@ pub enum Command {
     #[command(subcommand)]
     Worker(WorkerCommand),
     /// For operators: sweep now, instead of in half a minute.
+    #[command(after_help = "Example:\n  callboard reap --json")]
     Reap,
-    /// Print completions for a shell: callboard completions bash > /etc/bash_completion.d/callboard
+    /// Print completions for a shell.
+    #[command(after_help = "Example:\n  callboard completions bash > /etc/bash_completion.d/callboard")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -132,213 +145,6 @@ pub struct MigrateArgs {
     pub operator_token_file: Option<PathBuf>,
 }
 
-/// `pipeline`.
-#[derive(Debug, Subcommand)]
-pub enum PipelineCommand {
-    /// Set up or change a pipeline from a file: callboard pipeline apply -f callboard.yaml
-    Apply {
-        /// The file.
-        #[arg(short, long, default_value = "callboard.yaml")]
-        file: PathBuf,
-        /// Its name, instead of the file's.
-        #[arg(long)]
-        name: Option<String>,
-    },
-    /// All pipelines.
-    List,
-    /// A pipeline, as a file.
-    Show {
-        /// Its name.
-        name: String,
-    },
-    /// Delete a pipeline; its builds that wait will fail.
-    Delete {
-        /// Its name.
-        name: String,
-    },
-}
-
-/// `build`.
-#[derive(Debug, Subcommand)]
-pub enum BuildCommand {
-    /// Submit a build: callboard build submit app --ref main --env LEVEL=full --follow
-    Submit {
-        /// The pipeline's name.
-        pipeline: String,
-        /// The branch, tag or commit.
-        #[arg(long = "ref")]
-        git_ref: Option<String>,
-        /// NAME=VALUE; may be repeated. Not for secrets: those are set with `callboard secret set`.
-        #[arg(long = "env", value_parser = variable)]
-        env: Vec<(String, String)>,
-        /// Follow it to its end.
-        #[arg(long)]
-        follow: bool,
-        /// Makes a repeat return the first build, for a day.
-        #[arg(long)]
-        idempotency_key: Option<String>,
-    },
-    /// Builds, newest first.
-    List {
-        /// Those in this state.
-        #[arg(long)]
-        status: Option<String>,
-        /// Those of this pipeline.
-        #[arg(long)]
-        pipeline: Option<String>,
-        /// How many at most.
-        #[arg(long, default_value_t = 20)]
-        limit: u32,
-    },
-    /// A build.
-    Show {
-        /// Its id.
-        id: Uuid,
-    },
-    /// A build's log.
-    Logs {
-        /// Its id.
-        id: Uuid,
-        /// Until its end.
-        #[arg(short, long)]
-        follow: bool,
-    },
-    /// End a build.
-    Cancel {
-        /// Its id.
-        id: Uuid,
-    },
-    /// Try an ended build again, at the same commit.
-    Retry {
-        /// Its id.
-        id: Uuid,
-        /// Follow it to its end.
-        #[arg(long)]
-        follow: bool,
-    },
-}
-
-fn variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        Some(_) | None => Err("must be NAME=VALUE".into()),
-    }
-}
-
-/// `secret`.
-#[derive(Debug, Subcommand)]
-pub enum SecretCommand {
-    /// Set a secret; its value is read from standard input or a file: callboard secret set TOKEN < token.txt
-    Set {
-        /// Its name, also that of the variable.
-        name: String,
-        /// Where its value is.
-        #[arg(long)]
-        file: Option<PathBuf>,
-    },
-    /// All secrets, without their values.
-    List,
-    /// Delete a secret.
-    Delete {
-        /// Its name.
-        name: String,
-    },
-}
-
-/// `workspace`.
-#[derive(Debug, Subcommand)]
-pub enum WorkspaceCommand {
-    /// The token's workspace: used, reserved and left.
-    Show,
-    /// For operators: make a workspace: callboard workspace create acme --minutes 1000
-    Create {
-        /// Its name.
-        name: String,
-        /// What it may use.
-        #[command(flatten)]
-        plan: PlanArgs,
-    },
-    /// For operators: all workspaces.
-    List,
-}
-
-/// What a plan allows.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct PlanArgs {
-    /// Build minutes a month.
-    #[arg(long)]
-    pub minutes: u32,
-    /// The longest that one build may run, in seconds.
-    #[arg(long, default_value_t = 1800)]
-    pub build_seconds_max: u32,
-    /// Builds that may run at once.
-    #[arg(long, default_value_t = 4)]
-    pub running_max: u32,
-    /// Builds that may wait at once.
-    #[arg(long, default_value_t = 1000)]
-    pub pending_max: u32,
-}
-
-/// `plan`.
-#[derive(Debug, Subcommand)]
-pub enum PlanCommand {
-    /// Set a workspace's plan; it binds new builds only.
-    Set {
-        /// The workspace.
-        workspace: String,
-        /// What it may use.
-        #[command(flatten)]
-        plan: PlanArgs,
-    },
-    /// A workspace's plan.
-    Show {
-        /// The workspace.
-        workspace: String,
-    },
-}
-
-/// `token`.
-#[derive(Debug, Subcommand)]
-pub enum TokenCommand {
-    /// Make a token; it is shown this once: callboard token create --kind api --workspace acme
-    Create {
-        /// Whom it lets in.
-        #[arg(long, value_enum)]
-        kind: Kind,
-        /// For an api token: its workspace.
-        #[arg(long)]
-        workspace: Option<String>,
-        /// What it is for.
-        #[arg(long, default_value = "")]
-        name: String,
-    },
-    /// All tokens, without the tokens themselves.
-    List,
-    /// Revoke a token, at once and for good.
-    Revoke {
-        /// Its id, as `token list` has it.
-        id: String,
-    },
-}
-
-/// Whom a token lets in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// A worker.
-    Worker,
-    /// A web-app or a person, in one workspace.
-    Api,
-    /// An operator.
-    Operator,
-}
-
-/// `worker`.
-#[derive(Debug, Subcommand)]
-pub enum WorkerCommand {
-    /// The workers as they were last seen.
-    List,
-}
-
 /// Prints a shell's completions.
 pub fn complete(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut Cli::command(), "callboard", &mut std::io::stdout());
@@ -354,9 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_split_at_its_first_equals_sign() {
-        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
-        assert_eq!(variable("A="), Ok(("A".into(), String::new())));
-        assert!(variable("A").is_err() && variable("=b").is_err());
+    fn every_command_shows_an_example() {
+        fn leaves(command: &clap::Command, path: &str) -> Vec<String> {
+            let path = format!("{path} {}", command.get_name());
+            let below: Vec<String> = command.get_subcommands().flat_map(|below| leaves(below, &path)).collect();
+            let shows = command.get_after_help().is_some_and(|help| help.to_string().contains(path.trim()));
+            if command.has_subcommands() || shows { below } else { vec![path] }
+        }
+        assert_eq!(leaves(&Cli::command(), ""), Vec::<String>::new());
     }
 }

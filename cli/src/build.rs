@@ -1,14 +1,112 @@
 //! `callboard build`.
 
-use crate::args::BuildCommand;
+mod list;
+mod show;
+
+use crate::answer::Answer;
 use crate::exit;
-use crate::output::{Output, ago, now, plain, took};
-use localstack::client::Client;
-use localstack::follow::Follow;
+use crate::follow::{self, Json, Lines, Raw, Silent, View};
+use crate::output::Output;
+use clap::Subcommand;
+use localstack::client::{Client, Failed};
 use protocol::Status;
-use protocol::build::{Build, Builds, Submit};
-use reqwest::Method;
+use protocol::build::{Build, Submit};
+use reqwest::{Method, RequestBuilder};
+use std::io::stdout;
+use std::time::Duration;
 use uuid::Uuid;
+
+/// How often a submission is sent before it is given up; the board makes one build of it all the same.
+const TRIES: u32 = 4;
+
+/// `build`.
+#[derive(Debug, Subcommand)]
+pub enum BuildCommand {
+    /// Submit a build.
+    #[command(after_help = "Examples:
+  callboard build submit app
+  callboard build submit app --ref v1.2 --env LEVEL=full --follow
+  callboard build submit app --json | jq -r .id
+
+With --follow the exit code is the build's: 0 success, 1 failed, 3 cancelled, 4 timed out.")]
+    Submit {
+        /// The pipeline's name.
+        pipeline: String,
+        /// The branch, tag or commit; the pipeline's own if none is given.
+        #[arg(long = "ref", value_name = "REF")]
+        git_ref: Option<String>,
+        /// A variable; may be repeated. Not for secrets: those are set with `callboard secret set`.
+        #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+        env: Vec<(String, String)>,
+        /// Follow it to its end.
+        #[arg(long)]
+        follow: bool,
+        /// Makes a repeat within a day return the first build.
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+    },
+    /// Builds, newest first.
+    #[command(after_help = "Examples:
+  callboard build list
+  callboard build list --status failed --pipeline app --limit 5
+  callboard build list --json | jq -r '.builds[].id'")]
+    List {
+        /// Those in this state.
+        #[arg(long, value_parser = status)]
+        status: Option<Status>,
+        /// Those of this pipeline.
+        #[arg(long)]
+        pipeline: Option<String>,
+        /// How many at most.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// A build: what it is at, how it ended, what it cost.
+    #[command(after_help = "Example:\n  callboard build show 0193a1b2-…")]
+    Show {
+        /// Its id.
+        id: Uuid,
+    },
+    /// A build's log: on a terminal in lines, else the bytes that the steps wrote.
+    #[command(after_help = "Examples:
+  callboard build logs -f 0193a1b2-…
+  callboard build logs 0193a1b2-… > build.log
+  callboard build logs 0193a1b2-… --json | jq -r 'select(.stream == \"stderr\").text'")]
+    Logs {
+        /// Its id.
+        id: Uuid,
+        /// Go on until the build has ended.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// End a build.
+    #[command(after_help = "Example:\n  callboard build cancel 0193a1b2-…")]
+    Cancel {
+        /// Its id.
+        id: Uuid,
+    },
+    /// Try an ended build again: the same steps at the same commit.
+    #[command(after_help = "Example:\n  callboard build retry 0193a1b2-… --follow")]
+    Retry {
+        /// Its id.
+        id: Uuid,
+        /// Follow it to its end; the exit code is the build's.
+        #[arg(long)]
+        follow: bool,
+    },
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err("must be NAME=VALUE".into()),
+    }
+}
+
+fn status(word: &str) -> Result<Status, String> {
+    let words = || Status::ALL.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(", ");
+    Status::parse(word).ok_or_else(|| format!("must be one of {}", words()))
+}
 
 /// Does it; returns the exit code.
 ///
@@ -19,139 +117,113 @@ pub async fn run(command: BuildCommand, board: &Client, output: Output) -> anyho
     match command {
         BuildCommand::Submit { pipeline, git_ref, env, follow, idempotency_key } => {
             let submit = Submit { pipeline, git_ref, env: env.into_iter().collect() };
-            let mut request = board.request(Method::POST, "builds").json(&submit);
-            if let Some(key) = idempotency_key {
-                request = request.header("idempotency-key", key);
-            }
-            submitted(board.send(request).await?, follow, board, output).await
+            let key = idempotency_key.unwrap_or_else(|| Uuid::new_v4().to_string());
+            let build = send(board, || board.request(Method::POST, "builds").json(&submit), &key).await?;
+            submitted(&build, follow, board, output).await
         }
         BuildCommand::Retry { id, follow } => {
-            let request = board.request(Method::POST, &format!("builds/{id}/retry"));
-            submitted(board.send(request).await?, follow, board, output).await
+            let request = || board.request(Method::POST, &format!("builds/{id}/retry"));
+            let build = send(board, request, &Uuid::new_v4().to_string()).await?;
+            submitted(&build, follow, board, output).await
         }
-        BuildCommand::List { status, pipeline, limit } => list(status, pipeline, limit, board, output).await,
+        BuildCommand::List { status, pipeline, limit } => {
+            let builds = list::read(&list::Asked { status, pipeline }, limit, board).await?;
+            output.print(&builds, |builds| show::table(&builds.builds, output))?;
+            Ok(0)
+        }
         BuildCommand::Show { id } => {
-            let build = board.build(id).await?;
-            output.print(&build, |build| shown(build, output))?;
+            let build: Answer<Build> = board.get(&format!("builds/{id}")).await?;
+            output.print(&build, |build| show::build(build, output))?;
             Ok(0)
         }
-        // Whose log it is does not matter to whoever reads it: only an interruption does.
-        BuildCommand::Logs { id, follow: true } => {
-            let code = followed(id, board, output).await?;
-            Ok(if code == exit::INTERRUPTED { code } else { 0 })
-        }
-        BuildCommand::Logs { id, follow: false } => {
-            Follow::new(board, id).stored().await?;
-            Ok(0)
-        }
-        BuildCommand::Cancel { id } => {
-            let build: Build = board.send(board.request(Method::POST, &format!("builds/{id}/cancel"))).await?;
-            output.print(&build, |build| match build.status {
-                Status::Running => format!("build {id} was asked to stop; its worker ends it within a minute"),
-                Status::Pending | Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => {
-                    format!("build {id} is {}", output.status(build.status))
-                }
-            })?;
-            Ok(0)
+        BuildCommand::Logs { id, follow } => logs(id, follow, board, output).await,
+        BuildCommand::Cancel { id } => cancel(id, board, output).await,
+    }
+}
+
+/// Sends a request for a build until the board has taken or refused it. The key makes one build of all the tries.
+async fn send(board: &Client, request: impl Fn() -> RequestBuilder, key: &str) -> Result<Answer<Build>, Failed> {
+    let mut tries = 1;
+    loop {
+        match board.send(request().header("idempotency-key", key)).await {
+            Err(Failed::Unreachable { .. } | Failed::Strange(_)) if tries < TRIES => {
+                tokio::time::sleep(Duration::from_millis(250) * tries).await;
+                tries += 1;
+            }
+            taken_or_not => return taken_or_not,
         }
     }
 }
 
-async fn submitted(build: Build, follow: bool, board: &Client, output: Output) -> anyhow::Result<u8> {
+async fn submitted(build: &Answer<Build>, follow: bool, board: &Client, output: Output) -> anyhow::Result<u8> {
+    let id = build.value.id;
     if !follow {
-        let id = build.id;
-        output.print(&build, |_| format!("build {id} is submitted; follow it with `callboard build logs -f {id}`"))?;
+        output.print(build, |_| format!("build {id} is submitted; follow it with `callboard build logs -f {id}`"))?;
         return Ok(0);
     }
-    if !output.json {
-        println!("build {}", build.id);
-    }
-    followed(build.id, board, output).await
-}
-
-/// Follows a build to its end; Ctrl-C lets go of it.
-async fn followed(id: Uuid, board: &Client, output: Output) -> anyhow::Result<u8> {
-    let mut follow = Follow::new(board, id);
+    output.done(&format!("build {id} of {}", build.value.pipeline))?;
+    let mut view: Box<dyn View> = if output.json { Box::new(Silent) } else { Box::new(Lines::new(stdout(), output)) };
+    let Some(ended) = followed(id, &mut *view, board).await? else { return Ok(exit::INTERRUPTED) };
     if output.json {
-        follow = follow.silent();
+        output.print(&board.get::<Answer<Build>>(&format!("builds/{id}")).await?, |_| String::new())?;
+    } else {
+        output.done(&format!("\n{}", show::receipt(&ended, output)))?;
     }
-    let ended = tokio::select! {
-        ended = follow.until(|_| false) => ended?,
-        _ = tokio::signal::ctrl_c() => {
-            eprintln!("\nThe build goes on. Follow it with `callboard build logs -f {id}`, end it with `callboard build cancel {id}`.");
-            return Ok(exit::INTERRUPTED);
-        }
-    };
-    output.print(&ended, |build| format!("\n{}", shown(build, output)))?;
     Ok(exit::of_build(ended.status))
 }
 
-async fn list(
-    status: Option<String>,
-    pipeline: Option<String>,
-    limit: u32,
-    board: &Client,
-    output: Output,
-) -> anyhow::Result<u8> {
-    let asked = [("status", status), ("pipeline", pipeline), ("limit", Some(limit.to_string()))];
-    let asked: Vec<_> = asked.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let query: Vec<String> = asked.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-    let builds: Builds = board.get(&format!("builds?{}", query.join("&"))).await?;
-    output.print(&builds, |builds| table(&builds.builds, output))?;
+/// Follows a build to its end; on Ctrl-C lets go of it, says how to go on, and returns nothing.
+async fn followed(id: Uuid, view: &mut dyn View, board: &Client) -> anyhow::Result<Option<Build>> {
+    tokio::select! {
+        ended = follow::follow(board, id, view) => return ended.map(Some),
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    view.end()?;
+    eprintln!(
+        "\nThe build goes on.\n  follow it: callboard build logs -f {id}\n  end it:    callboard build cancel {id}"
+    );
+    Ok(None)
+}
+
+/// A build's log. How the build ended is not what a reader of its log asked: the exit code is 0 unless interrupted.
+async fn logs(id: Uuid, follow: bool, board: &Client, output: Output) -> anyhow::Result<u8> {
+    let mut view: Box<dyn View> = match output.columns {
+        _ if output.json => Box::new(Json(stdout())),
+        Some(_) => Box::new(Lines::new(stdout(), output)),
+        None => Box::new(Raw(stdout())),
+    };
+    if !follow {
+        follow::stored(board, id, &mut *view).await?;
+        return Ok(0);
+    }
+    Ok(if followed(id, &mut *view, board).await?.is_some() { 0 } else { exit::INTERRUPTED })
+}
+
+async fn cancel(id: Uuid, board: &Client, output: Output) -> anyhow::Result<u8> {
+    let build: Answer<Build> = board.send(board.request(Method::POST, &format!("builds/{id}/cancel"))).await?;
+    output.print(&build, |build| match build.status {
+        Status::Running => format!("build {id} was asked to stop; its worker ends it within a minute"),
+        Status::Pending | Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => {
+            format!("build {id} is {}", output.paint.status(build.status))
+        }
+    })?;
     Ok(0)
 }
 
-/// A value as it stands in an address.
-fn escaped(value: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    value.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn table(builds: &[Build], output: Output) -> String {
-    if builds.is_empty() {
-        return "no builds; submit one with `callboard build submit PIPELINE`".into();
+    #[test]
+    fn a_variable_is_split_at_its_first_equals_sign() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(variable("A="), Ok(("A".into(), String::new())));
+        assert!(variable("A").is_err() && variable("=b").is_err());
     }
-    let row = |build: &Build| {
-        let reason = build.end_reason.map(|reason| reason.to_string());
-        let waits = || build.position.map(|ahead| format!("{ahead} ahead"));
-        let note = reason.or_else(|| build.phase.clone()).or_else(waits).unwrap_or_default();
-        let ran = build.duration_ms.map(took).unwrap_or_default();
-        let made = ago(build.created_at, now());
-        vec![
-            build.id.to_string(),
-            build.pipeline.clone(),
-            plain(&build.git_ref),
-            output.status(build.status),
-            plain(&note),
-            ran,
-            made,
-        ]
-    };
-    output.table(
-        &["ID", "PIPELINE", "REF", "STATUS", "", "RAN", "SUBMITTED"],
-        &builds.iter().map(row).collect::<Vec<_>>(),
-    )
-}
 
-fn shown(build: &Build, output: Output) -> String {
-    let mut lines = vec![("build", build.id.to_string()), ("pipeline", build.pipeline.clone())];
-    let mut add = |name, value: Option<String>| lines.extend(value.map(|value| (name, value)));
-    let reason = build.end_reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    add("status", Some(format!("{}{reason}", output.status(build.status))));
-    add("", build.error_message.as_deref().map(plain));
-    let waits = build.waiting_for.and_then(|why| serde_json::to_value(why).ok()?.as_str().map(str::to_owned));
-    add("waits for", waits.map(|why| format!("{why}, {} ahead", build.position.unwrap_or(0))));
-    add("ref", Some(plain(&build.git_ref)));
-    add("commit", build.commit.clone());
-    add("submitted", Some(ago(build.created_at, now())));
-    add("at", build.phase.as_deref().map(plain));
-    add("ran", build.duration_ms.map(took));
-    add("charged", build.charged_seconds.map(|seconds| format!("{seconds} s")));
-    for step in &build.steps {
-        let status = serde_json::to_value(step.status).ok().and_then(|word| word.as_str().map(str::to_owned));
-        let code = step.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
-        let (name, status) = (plain(&step.name), status.unwrap_or_default());
-        add("step", Some(format!("{name:<20} {status:<9} {:>8}{code}", took(step.duration_ms))));
+    #[test]
+    fn a_state_is_one_that_there_is() {
+        assert_eq!(status("timed_out"), Ok(Status::TimedOut));
+        assert!(status("done").unwrap_err().contains("pending, running, success"));
     }
-    lines.iter().map(|(name, value)| format!("{name:<10} {value}")).collect::<Vec<_>>().join("\n")
 }

@@ -2,15 +2,22 @@
 //!
 //! Everything but `up`, `demo` and `migrate` goes through the HTTP API, like a web-app of one's own would.
 
+pub mod answer;
 pub mod args;
 pub mod build;
+pub mod clean;
 pub mod exit;
+pub mod follow;
 pub mod operator;
 pub mod output;
+pub mod paint;
 pub mod pipeline;
+pub mod plan;
 pub mod secret;
 pub mod settings;
+pub mod spell;
 pub mod stack;
+pub mod table;
 pub mod workspace;
 
 use args::{Cli, Command};
@@ -24,10 +31,18 @@ pub async fn run(cli: Cli) -> ExitCode {
     match command(cli, output).await {
         Ok(code) => code.into(),
         Err(error) => {
-            eprintln!("callboard: {error:#}");
-            exit::of(&error).into()
+            let code = exit::of(&error);
+            if code != exit::UNREAD {
+                eprintln!("callboard: {}", told(&error));
+            }
+            code.into()
         }
     }
+}
+
+/// An error and its causes, which may repeat what a stranger wrote.
+fn told(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().map(clean::plain).collect::<Vec<_>>().join("\n")
 }
 
 async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
@@ -40,7 +55,7 @@ async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
         Command::Build(command) => build::run(command, &settings.api()?, output).await,
         Command::Secret(command) => secret::run(command, &settings.api()?, output).await,
         Command::Workspace(command) => workspace::run(command, &settings, output).await,
-        Command::Plan(command) => operator::plan(command, &settings.operator()?, output).await,
+        Command::Plan(command) => plan::run(command, &settings.operator()?, output).await,
         Command::Token(command) => operator::token(command, &settings.operator()?, output).await,
         Command::Worker(command) => operator::worker(command, &settings.operator()?, output).await,
         Command::Reap => operator::reap(&settings.operator()?, output).await,

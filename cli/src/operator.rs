@@ -1,35 +1,61 @@
-//! `callboard plan`, `token`, `worker` and `reap`: for operators.
+//! `callboard token`, `worker` and `reap`: for operators.
 
-use crate::args::{Kind, PlanCommand, TokenCommand, WorkerCommand};
-use crate::output::{Output, ago, now, plain};
+use crate::answer::Answer;
+use crate::clean::plain;
+use crate::output::Output;
 use crate::pipeline::segment;
+use crate::spell::{ago, now};
+use clap::{Subcommand, ValueEnum};
 use localstack::client::Client;
 use protocol::admin::{CreatedToken, NewToken, Swept, Token, TokenKind, Tokens, Worker, Workers};
-use protocol::workspace::PlanLimits;
 use reqwest::Method;
 
-/// `callboard plan`.
-///
-/// # Errors
-///
-/// What the board says.
-pub async fn plan(command: PlanCommand, board: &Client, output: Output) -> anyhow::Result<u8> {
-    let plan: PlanLimits = match command {
-        PlanCommand::Set { workspace, plan } => {
-            let path = format!("admin/workspaces/{}/plan", segment(&workspace)?);
-            board.give(Method::PUT, &path, &PlanLimits::from(plan)).await?
-        }
-        PlanCommand::Show { workspace } => {
-            board.get(&format!("admin/workspaces/{}/plan", segment(&workspace)?)).await?
-        }
-    };
-    output.print(&plan, |plan| {
-        format!(
-            "{} minutes a month, {} builds at once, {} waiting, {} s a build",
-            plan.minutes_per_month, plan.running_max, plan.pending_max, plan.build_seconds_max
-        )
-    })?;
-    Ok(0)
+/// `token`.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token. It is shown this once, alone on standard output.
+    #[command(after_help = "Examples:
+  callboard token create --kind api --workspace acme --name \"the web-app\" > api.token
+  callboard token create --kind worker --name host7 > worker.token")]
+    Create {
+        /// Whom it lets in.
+        #[arg(long, value_enum)]
+        kind: Kind,
+        /// The workspace of an api token.
+        #[arg(long, required_if_eq("kind", "api"))]
+        workspace: Option<String>,
+        /// What it is for.
+        #[arg(long, default_value = "")]
+        name: String,
+    },
+    /// All tokens, without the tokens themselves.
+    #[command(after_help = "Example:\n  callboard token list")]
+    List,
+    /// Revoke a token, at once and for good.
+    #[command(after_help = "Example:\n  callboard token revoke 1a2b3c4d")]
+    Revoke {
+        /// Its id, as `token list` has it.
+        id: String,
+    },
+}
+
+/// Whom a token lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A worker.
+    Worker,
+    /// A web-app or a person, in one workspace.
+    Api,
+    /// An operator.
+    Operator,
+}
+
+/// `worker`.
+#[derive(Debug, Subcommand)]
+pub enum WorkerCommand {
+    /// The workers as they were last seen.
+    #[command(after_help = "Example:\n  callboard worker list")]
+    List,
 }
 
 /// `callboard token`.
@@ -41,13 +67,13 @@ pub async fn token(command: TokenCommand, board: &Client, output: Output) -> any
     match command {
         TokenCommand::Create { kind, workspace, name } => {
             let new = NewToken { kind: kind.into(), workspace, name };
-            let made: CreatedToken = board.give(Method::POST, "admin/tokens", &new).await?;
+            let made: Answer<CreatedToken> = board.give(Method::POST, "admin/tokens", &new).await?;
             // The one time that it is shown, alone on standard output, so that it can go straight into a file.
             output.print(&made, |made| made.token.0.clone())?;
-            eprintln!("token {} is made; it is not shown again", made.id);
+            eprintln!("token {} is made; it is not shown again", plain(&made.value.id));
         }
         TokenCommand::List => {
-            let tokens: Tokens = board.get("admin/tokens").await?;
+            let tokens: Answer<Tokens> = board.get("admin/tokens").await?;
             output.print(&tokens, |tokens| {
                 let rows: Vec<_> = tokens.tokens.iter().map(token_row).collect();
                 output.table(&["ID", "KIND", "WORKSPACE", "NAME", "MADE", "REVOKED"], &rows)
@@ -55,7 +81,7 @@ pub async fn token(command: TokenCommand, board: &Client, output: Output) -> any
         }
         TokenCommand::Revoke { id } => {
             board.send::<()>(board.request(Method::DELETE, &format!("admin/tokens/{}", segment(&id)?))).await?;
-            println!("token {id} is revoked");
+            output.done(&format!("token {id} is revoked"))?;
         }
     }
     Ok(0)
@@ -74,9 +100,9 @@ impl From<Kind> for TokenKind {
 fn token_row(token: &Token) -> Vec<String> {
     let revoked = token.revoked_at.map(|at| ago(at, now())).unwrap_or_default();
     vec![
-        token.id.clone(),
+        plain(&token.id),
         token.kind.as_str().to_owned(),
-        token.workspace.clone().unwrap_or_default(),
+        token.workspace.as_deref().map(plain).unwrap_or_default(),
         plain(&token.name),
         ago(token.created_at, now()),
         revoked,
@@ -90,7 +116,7 @@ fn token_row(token: &Token) -> Vec<String> {
 /// What the board says.
 pub async fn worker(command: WorkerCommand, board: &Client, output: Output) -> anyhow::Result<u8> {
     let WorkerCommand::List = command;
-    let workers: Workers = board.get("admin/workers").await?;
+    let workers: Answer<Workers> = board.get("admin/workers").await?;
     output.print(&workers, |workers| {
         if workers.workers.is_empty() {
             return "no worker has phoned in yet; start one with `callboard-worker run`".into();
@@ -98,7 +124,7 @@ pub async fn worker(command: WorkerCommand, board: &Client, output: Output) -> a
         let row = |worker: &Worker| {
             vec![
                 plain(&worker.name),
-                worker.token_id.clone(),
+                plain(&worker.token_id),
                 plain(&worker.isolation.join(",")),
                 plain(&worker.labels.join(",")),
                 worker.running.to_string(),
@@ -118,7 +144,7 @@ pub async fn worker(command: WorkerCommand, board: &Client, output: Output) -> a
 ///
 /// What the board says.
 pub async fn reap(board: &Client, output: Output) -> anyhow::Result<u8> {
-    let swept: Swept = board.send(board.request(Method::POST, "admin/sweep")).await?;
+    let swept: Answer<Swept> = board.send(board.request(Method::POST, "admin/sweep")).await?;
     output.print(&swept, |swept| {
         let Swept { lost, overdue, expired, purged, errors, paused } = swept;
         let pause = if *paused { "\npaused after an outage: leases are not ended yet" } else { "" };

@@ -1,14 +1,51 @@
 //! `callboard pipeline`.
 
-use crate::args::PipelineCommand;
-use crate::output::{Output, ago, now, plain};
-use anyhow::{Context as _, bail};
+use crate::answer::Answer;
+use crate::clean::plain;
+use crate::output::Output;
+use crate::spell::{ago, now};
+use anyhow::{Context as _, anyhow, bail};
+use clap::Subcommand;
 use localstack::client::Client;
 use protocol::pipeline::{Pipeline, Pipelines};
 use protocol::pipeline_file::{self, Given};
 use reqwest::Method;
 use std::fs;
-use std::path::Path;
+use std::io::{self, Read as _, stdin};
+use std::path::{Path, PathBuf};
+
+/// `pipeline`.
+#[derive(Debug, Subcommand)]
+pub enum PipelineCommand {
+    /// Set up or change a pipeline from a file.
+    #[command(after_help = "Examples:
+  callboard pipeline apply
+  callboard pipeline apply -f ci/nightly.yaml --name nightly
+  callboard pipeline show app | sed 's/ref: main/ref: next/' | callboard pipeline apply -f - --name app-next")]
+    Apply {
+        /// The file; - is standard input.
+        #[arg(short, long, default_value = "callboard.yaml")]
+        file: PathBuf,
+        /// Its name, instead of the file's.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// All pipelines.
+    #[command(after_help = "Example:\n  callboard pipeline list --json | jq -r '.pipelines[].slug'")]
+    List,
+    /// A pipeline, as a file.
+    #[command(after_help = "Example:\n  callboard pipeline show app > callboard.yaml")]
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Delete a pipeline; its builds that wait will fail.
+    #[command(after_help = "Example:\n  callboard pipeline delete app")]
+    Delete {
+        /// Its name.
+        name: String,
+    },
+}
 
 /// Does it.
 ///
@@ -19,17 +56,17 @@ pub async fn run(command: PipelineCommand, board: &Client, output: Output) -> an
     match command {
         PipelineCommand::Apply { file, name } => apply(&file, name.as_deref(), board, output).await?,
         PipelineCommand::List => {
-            let pipelines: Pipelines = board.get("pipelines").await?;
+            let pipelines: Answer<Pipelines> = board.get("pipelines").await?;
             output.print(&pipelines, |pipelines| table(&pipelines.pipelines, output))?;
         }
         PipelineCommand::Show { name } => {
-            let pipeline: Pipeline = board.get(&format!("pipelines/{}", segment(&name)?)).await?;
+            let pipeline: Answer<Pipeline> = board.get(&format!("pipelines/{}", segment(&name)?)).await?;
             output.print(&pipeline, |pipeline| pipeline_file::write(&pipeline.slug, &pipeline.spec))?;
         }
         PipelineCommand::Delete { name } => {
             let request = board.request(Method::DELETE, &format!("pipelines/{}", segment(&name)?));
             board.send::<()>(request).await?;
-            println!("pipeline {name} is deleted");
+            output.done(&format!("pipeline {name} is deleted"))?;
         }
     }
     Ok(0)
@@ -46,18 +83,25 @@ pub fn segment(name: &str) -> anyhow::Result<&str> {
 }
 
 async fn apply(file: &Path, name: Option<&str>, board: &Client, output: Output) -> anyhow::Result<()> {
-    let text = fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
+    let shown = file.display().to_string();
+    let text = read(file).with_context(|| format!("{shown} can't be read"))?;
     let parsed = pipeline_file::parse(&text, Given { name, repository: None });
-    let parsed = parsed.map_err(|faults| anyhow::anyhow!(faults.of_file(&file.display().to_string())))?;
-    let pipeline = board.apply(&parsed.slug, &parsed.spec).await?;
-    output.print(&pipeline, |pipeline| {
-        let done = if pipeline.version == 1 { "set up" } else { "changed" };
-        let slug = &pipeline.slug;
-        format!(
-            "pipeline {slug} is {done} (version {}); build it with `callboard build submit {slug}`",
-            pipeline.version
-        )
-    })
+    let parsed = parsed.map_err(|faults| anyhow!("{shown} can't be a pipeline\n{}", faults.of_file(&shown)))?;
+    let path = format!("pipelines/{}", segment(&parsed.slug)?);
+    let pipeline: Answer<Pipeline> = board.give(Method::PUT, &path, &parsed.spec).await?;
+    output.print(&pipeline, |Pipeline { slug, version, .. }| {
+        let done = if *version == 1 { "set up" } else { "changed" };
+        format!("pipeline {slug} is {done} (version {version}); build it with `callboard build submit {slug} --follow`")
+    })?;
+    Ok(())
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        return stdin().read_to_string(&mut text).map(|_| text);
+    }
+    fs::read_to_string(file)
 }
 
 fn table(pipelines: &[Pipeline], output: Output) -> String {

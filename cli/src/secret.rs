@@ -1,16 +1,50 @@
 //! `callboard secret`. A value comes from standard input or a file, never from an argument.
 
-use crate::args::SecretCommand;
-use crate::output::{Output, ago, now};
+use crate::answer::Answer;
+use crate::clean::plain;
+use crate::exit;
+use crate::output::Output;
 use crate::pipeline::segment;
-use anyhow::Context as _;
+use crate::spell::{ago, now};
+use anyhow::{Context as _, bail, ensure};
+use clap::Subcommand;
 use localstack::client::Client;
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use protocol::worker::Secret;
 use protocol::workspace::{SecretName, SecretValue, Secrets};
 use reqwest::Method;
+use rules::pipeline::{SECRET_MAX_BYTES, is_env_name};
 use std::io::{IsTerminal as _, Read as _, stdin};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// `secret`.
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Set a secret. Its value is typed without being shown, or read from standard input or a file; never an argument, which
+    /// every process of the machine could read.
+    #[command(after_help = "Examples:
+  callboard secret set TOKEN
+  callboard secret set TOKEN < token.txt
+  callboard secret set DEPLOY_KEY --file ~/.ssh/deploy
+
+One newline at the end of standard input is dropped; a file is taken as it is.")]
+    Set {
+        /// Its name, also that of the variable.
+        name: String,
+        /// Where its value is.
+        #[arg(long)]
+        file: Option<PathBuf>,
+    },
+    /// All secrets, without their values.
+    #[command(after_help = "Example:\n  callboard secret list")]
+    List,
+    /// Delete a secret.
+    #[command(after_help = "Example:\n  callboard secret delete TOKEN")]
+    Delete {
+        /// Its name.
+        name: String,
+    },
+}
 
 /// Does it.
 ///
@@ -20,52 +54,78 @@ use std::path::Path;
 pub async fn run(command: SecretCommand, board: &Client, output: Output) -> anyhow::Result<u8> {
     match command {
         SecretCommand::Set { name, file } => {
-            let path = format!("secrets/{}", segment(&name)?);
-            let value = SecretValue { value: Secret(value(file.as_deref())?) };
-            let set: SecretName = board.give(Method::PUT, &path, &value).await?;
+            let path = format!("secrets/{}", variable(&name)?);
+            let value = SecretValue { value: Secret(value(file.as_deref()).await?) };
+            let set: Answer<SecretName> = board.give(Method::PUT, &path, &value).await?;
             output.print(&set, |set| format!("secret {} is set", set.name))?;
         }
         SecretCommand::List => {
-            let secrets: Secrets = board.get("secrets").await?;
+            let secrets: Answer<Secrets> = board.get("secrets").await?;
             output.print(&secrets, |secrets| {
-                let row = |secret: &SecretName| vec![secret.name.clone(), ago(secret.updated_at, now())];
+                let row = |secret: &SecretName| vec![plain(&secret.name), ago(secret.updated_at, now())];
                 output.table(&["NAME", "SET"], &secrets.secrets.iter().map(row).collect::<Vec<_>>())
             })?;
         }
         SecretCommand::Delete { name } => {
             board.send::<()>(board.request(Method::DELETE, &format!("secrets/{}", segment(&name)?))).await?;
-            println!("secret {name} is deleted");
+            output.done(&format!("secret {name} is deleted"))?;
         }
     }
     Ok(0)
 }
 
-/// The value; one newline at its end is the editor's, not the secret's.
-fn value(file: Option<&Path>) -> anyhow::Result<String> {
-    let text = match file {
+/// A name that a variable can have; asked before the value is, so that nobody types one in vain.
+fn variable(name: &str) -> anyhow::Result<&str> {
+    if is_env_name(name) {
+        return Ok(name);
+    }
+    bail!("{:?} can't name a secret: a letter or _, then letters, digits and _; not CALLBOARD_…", plain(name))
+}
+
+async fn value(file: Option<&Path>) -> anyhow::Result<String> {
+    let value = match file {
+        // A key's last newline is part of it.
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?,
-        None if stdin().is_terminal() => typed()?,
+        None if stdin().is_terminal() => without_newline(typed().await?),
         None => {
             let mut text = String::new();
             stdin().read_to_string(&mut text).context("the value on standard input is not text")?;
-            text
+            without_newline(text)
         }
     };
-    Ok(text.strip_suffix('\n').map_or_else(|| text.clone(), str::to_owned))
+    ensure!(!value.is_empty(), "the value is empty; delete a secret with `callboard secret delete`");
+    ensure!(value.len() <= SECRET_MAX_BYTES, "the value is longer than {} KiB", SECRET_MAX_BYTES / 1024);
+    Ok(value)
 }
 
-/// A line that is typed without being shown.
-fn typed() -> anyhow::Result<String> {
+/// One newline at the end is the shell's or the keyboard's, not the secret's.
+fn without_newline(text: String) -> String {
+    text.strip_suffix('\n').map_or_else(|| text.clone(), |text| text.strip_suffix('\r').unwrap_or(text).to_owned())
+}
+
+/// A line that is typed without being shown. Whatever ends it, the terminal shows again what is typed.
+async fn typed() -> anyhow::Result<String> {
     eprint!("Value (not shown): ");
     let shown = termios::tcgetattr(stdin())?;
     let mut hidden = shown.clone();
     hidden.local_flags.remove(LocalFlags::ECHO);
-    termios::tcsetattr(stdin(), SetArg::TCSANOW, &hidden)?;
-    let _restore = Restore(shown);
-    let mut line = String::new();
-    stdin().read_line(&mut line)?;
+    termios::tcsetattr(stdin(), SetArg::TCSAFLUSH, &hidden)?;
+    let restore = Restore(shown);
+    let reading = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        stdin().read_line(&mut line).map(|_| line)
+    });
+    let line = tokio::select! {
+        line = reading => Some(line),
+        _ = tokio::signal::ctrl_c() => None,
+    };
+    drop(restore);
     eprintln!();
-    Ok(line)
+    match line {
+        Some(line) => Ok(line??),
+        // The thread that reads would keep the process until the next Enter.
+        None => std::process::exit(exit::INTERRUPTED.into()),
+    }
 }
 
 struct Restore(Termios);
@@ -73,5 +133,22 @@ struct Restore(Termios);
 impl Drop for Restore {
     fn drop(&mut self) {
         let _ = termios::tcsetattr(stdin(), SetArg::TCSANOW, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_is_dropped_and_no_more() {
+        let kept = ["a\n", "a\r\n", "a\n\n", "a", "\n"].map(|text| without_newline(text.into()));
+        assert_eq!(kept, ["a", "a", "a\n", "a", ""]);
+    }
+
+    #[test]
+    fn a_secret_is_named_like_a_variable() {
+        assert!(variable("TOKEN_1").is_ok());
+        assert!(["1A", "a-b", "CALLBOARD_X", ""].iter().all(|name| variable(name).is_err()));
     }
 }

@@ -1,12 +1,38 @@
 //! `callboard workspace`: what is used, reserved and left.
 
-use crate::args::{PlanArgs, WorkspaceCommand};
+use crate::answer::Answer;
+use crate::clean::plain;
 use crate::output::Output;
 use crate::pipeline::segment;
+use crate::plan::{self, PlanArgs};
 use crate::settings::Settings;
+use crate::table::details;
+use clap::Subcommand;
 use protocol::admin::{PutWorkspace, Workspaces};
-use protocol::workspace::{PlanLimits, Workspace};
+use protocol::workspace::Workspace;
 use reqwest::Method;
+
+/// `workspace`.
+#[derive(Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// The token's workspace: used, reserved and left.
+    #[command(after_help = "Example:\n  callboard workspace show --json | jq .left_seconds")]
+    Show,
+    /// For operators: make a workspace. Without a plan nothing of it is built.
+    #[command(after_help = "Examples:
+  callboard workspace create acme --minutes 1000
+  callboard workspace create acme --minutes 1000 --running-max 8")]
+    Create {
+        /// Its name.
+        name: String,
+        /// What it may use.
+        #[command(flatten)]
+        plan: PlanArgs,
+    },
+    /// For operators: all workspaces.
+    #[command(after_help = "Example:\n  callboard workspace list")]
+    List,
+}
 
 /// How wide the bar is, in characters.
 const BAR: u64 = 40;
@@ -18,18 +44,18 @@ const BAR: u64 = 40;
 /// What is not set, or what the board says.
 pub async fn run(command: WorkspaceCommand, settings: &Settings, output: Output) -> anyhow::Result<u8> {
     match command {
-        WorkspaceCommand::Show => output.print(&settings.api()?.workspace().await?, shown)?,
+        WorkspaceCommand::Show => {
+            let workspace: Answer<Workspace> = settings.api()?.get("workspace").await?;
+            output.print(&workspace, |workspace| shown(workspace, output))?;
+        }
         WorkspaceCommand::Create { name, plan } => {
             let path = format!("admin/workspaces/{}", segment(&name)?);
-            let body = PutWorkspace { plan: Some(plan.into()) };
-            let made: Workspace = settings.operator()?.give(Method::PUT, &path, &body).await?;
-            output.print(&made, |made| {
-                let slug = &made.slug;
-                format!("workspace {slug} is set; its token: `callboard token create --kind api --workspace {slug}`")
-            })?;
+            let body = PutWorkspace { plan: plan.over(None)? };
+            let made: Answer<Workspace> = settings.operator()?.give(Method::PUT, &path, &body).await?;
+            output.print(&made, created)?;
         }
         WorkspaceCommand::List => {
-            let all: Workspaces = settings.operator()?.get("admin/workspaces").await?;
+            let all: Answer<Workspaces> = settings.operator()?.get("admin/workspaces").await?;
             output.print(&all, |all| {
                 let rows: Vec<_> = all.workspaces.iter().map(row).collect();
                 output.table(&["NAME", "USED", "RESERVED", "LEFT", "RUNNING", "WAITING"], &rows)
@@ -39,15 +65,13 @@ pub async fn run(command: WorkspaceCommand, settings: &Settings, output: Output)
     Ok(0)
 }
 
-impl From<PlanArgs> for PlanLimits {
-    fn from(plan: PlanArgs) -> Self {
-        Self {
-            minutes_per_month: plan.minutes,
-            build_seconds_max: plan.build_seconds_max,
-            running_max: plan.running_max,
-            pending_max: plan.pending_max,
-        }
-    }
+fn created(workspace: &Workspace) -> String {
+    let slug = plain(&workspace.slug);
+    let next = match workspace.limits {
+        Some(_) => format!("its token: `callboard token create --kind api --workspace {slug}`"),
+        None => format!("it has no plan yet: `callboard plan set {slug} --minutes 1000`"),
+    };
+    format!("workspace {slug} is set; {next}")
 }
 
 fn minutes(seconds: u32) -> String {
@@ -56,7 +80,7 @@ fn minutes(seconds: u32) -> String {
 
 fn row(workspace: &Workspace) -> Vec<String> {
     vec![
-        workspace.slug.clone(),
+        plain(&workspace.slug),
         minutes(workspace.charged_seconds),
         minutes(workspace.reserved_seconds),
         workspace.left_seconds.map_or_else(|| "no plan".into(), |left| format!("{} min", left / 60)),
@@ -65,26 +89,22 @@ fn row(workspace: &Workspace) -> Vec<String> {
     ]
 }
 
-fn shown(workspace: &Workspace) -> String {
+fn shown(workspace: &Workspace, output: Output) -> String {
     let Workspace { slug, charged_seconds: used, reserved_seconds: reserved, running, pending, .. } = workspace;
-    let head = format!("workspace  {slug}\nbuilds     {running} running, {pending} waiting\n");
-    let Some(limits) = workspace.limits else {
-        return format!("{head}plan       can't be read: nothing is admitted or started until it can");
+    let head = [("workspace", Some(plain(slug))), ("builds", Some(format!("{running} running, {pending} waiting")))];
+    let rest = match workspace.limits {
+        None => vec![("plan", Some("can't be read: nothing is admitted or started until it can".into()))],
+        Some(limits) => {
+            let whole = limits.minutes_per_month.saturating_mul(60);
+            let free = whole.saturating_sub(*used).saturating_sub(*reserved) / 60;
+            let (used_words, reserved_words) = (minutes(*used), minutes(*reserved));
+            let of = limits.minutes_per_month;
+            let words = format!("{used_words} used, {reserved_words} reserved, {free} min free of {of} this month");
+            let bar = output.columns.map(|_| format!("{}  █ used  ▒ reserved  · free", bar(*used, *reserved, whole)));
+            vec![("minutes", Some(words)), ("", bar), ("plan", Some(plan::words(&limits)))]
+        }
     };
-    let whole = limits.minutes_per_month.saturating_mul(60);
-    let free = whole.saturating_sub(*used).saturating_sub(*reserved);
-    format!(
-        "{head}minutes    {}\n           █ {} used   ▒ {} reserved   · {} min free, of {} this month\n\
-         limits     {} at once, {} waiting, {} a build",
-        bar(*used, *reserved, whole),
-        minutes(*used),
-        minutes(*reserved),
-        free / 60,
-        limits.minutes_per_month,
-        limits.running_max,
-        limits.pending_max,
-        minutes(limits.build_seconds_max)
-    )
+    details(&head.into_iter().chain(rest).collect::<Vec<_>>(), output.paint)
 }
 
 /// What is used and reserved of the whole; whatever is not zero is seen.

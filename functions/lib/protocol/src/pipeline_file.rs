@@ -15,8 +15,9 @@ pub use fault::{Fault, Faults, Place};
 pub use write::write;
 
 use crate::pipeline::PipelineSpec;
+use crate::pipeline_problems::{LABELS_MAX, is_label, is_registry};
 use fields::{Field, Fields, Reader};
-use rules::pipeline::{is_env_name, is_slug};
+use rules::pipeline::{ENV_MAX, is_env_name, is_slug};
 use rules::runnable::{self, BadRepository};
 use std::collections::BTreeMap;
 
@@ -131,16 +132,29 @@ fn secret(field: &Field<'_>, reader: &mut Reader) -> Option<String> {
 }
 
 fn secrets(field: &Field<'_>, reader: &mut Reader) -> Vec<String> {
-    reader.items(field).iter().filter_map(|item| secret(item, reader)).collect()
+    let items = reader.items(field);
+    at_most(ENV_MAX, items.len(), field, reader);
+    items.iter().filter_map(|item| secret(item, reader)).collect()
 }
 
 fn labels(field: &Field<'_>, reader: &mut Reader) -> Vec<String> {
-    let is_label = |label: &str| (1..=128).contains(&label.len()) && label.bytes().all(|byte| byte.is_ascii_graphic());
     let what = "is not a label; write a word such as arch=arm64";
-    reader.items(field).iter().filter_map(|item| reader.text_that(item, is_label, what)).collect()
+    let items = reader.items(field);
+    at_most(LABELS_MAX, items.len(), field, reader);
+    items.iter().filter_map(|item| reader.text_that(item, is_label, what)).collect()
 }
 
 fn registries(field: &Field<'_>, reader: &mut Reader) -> BTreeMap<String, String> {
     let entries = reader.entries(field);
+    at_most(LABELS_MAX, entries.len(), field, reader);
+    for entry in entries.iter().filter(|entry| !is_registry(entry.name())) {
+        reader.refuse(entry, "is not a registry; write its host, such as ghcr.io");
+    }
     entries.iter().filter_map(|entry| Some((entry.name().to_owned(), secret(entry, reader)?))).collect()
+}
+
+fn at_most(most: usize, count: usize, field: &Field<'_>, reader: &mut Reader) {
+    if count > most {
+        reader.refuse(field, format!("holds {count}; at most {most}"));
+    }
 }

@@ -112,6 +112,7 @@ fn each_fault_is_seen_at_its_line_and_key() {
     check(&with("secrets: {A: b}"), "f:4:1: secrets: must be a list");
     check(&with("clone_secret: a b"), "f:4:1: clone_secret: is not the name of a secret");
     check(&with("registry_secrets: {ghcr.io: a b}"), "f:4:20: registry_secrets.ghcr.io: is not the name of a secret");
+    check(&with("registry_secrets: {-x: A}"), "f:4:20: registry_secrets.-x: is not a registry");
     check(&with("requires: ['']"), "f:4:12: requires[0]: \"\" is not a label");
     check(&with_step("    run: x\n    timeout: 10q"), "f:9:5: steps[1].timeout: \"10q\" is not a duration");
     check(&with_step("    image: x"), "f:7:5: steps[1].run: is missing");
@@ -124,6 +125,7 @@ fn each_fault_is_seen_at_its_line_and_key() {
         "f:8:5: steps[1].script: is not a key that belongs here; there are name, image, run",
     );
     check(&with_step("    image: a b"), "f:8:5: steps[1].image: \"a b\" is not an image");
+    check(&with_step("    image: -x"), "f:8:5: steps[1].image: \"-x\" is not an image");
     check(&with_step("    network: host"), "f:8:5: steps[1].network: \"host\" is not a network");
     check(&with_step("    env: {A=B: c}"), "f:8:11: steps[1].env.A=B: can't name a variable");
     check(
@@ -133,6 +135,24 @@ fn each_fault_is_seen_at_its_line_and_key() {
     check(&with_step("    run: x\n  - run: y"), "f:9:5: steps[2].name: is missing");
     check(&with_step("    run: x\n  - text"), "f:9:5: steps[2]: must be a map");
     check("steps: []", "f:1:1: steps: holds 0 steps; write 1 to 64");
+}
+
+/// What the board itself would say of a file that is read: nothing, whatever stands in it.
+#[test]
+fn what_is_read_is_what_the_board_takes() {
+    let many = |count: usize| vec!["A"; count].join(", ");
+    for (line, fine) in [
+        ("timeout: 24h".to_owned(), true),
+        (format!("secrets: [{}]", many(256)), true),
+        (format!("secrets: [{}]", many(257)), false),
+        (format!("requires: [{}]", many(64)), true),
+        (format!("requires: [{}]", many(65)), false),
+    ] {
+        let file = parse(&with(&line), Given::default());
+        assert_eq!(file.is_ok(), fine, "{line}");
+        assert!(file.is_err() || file.is_ok_and(|file| file.spec.problems().is_empty()), "{line}");
+    }
+    assert!(read(WHOLE).spec.problems().is_empty());
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Durations as people write them: `90s`, `10m`, `1h30m`.
 
+use crate::pipeline_problems::TIMEOUT_MAX_SECONDS;
 use std::fmt;
-
-/// The longest that may be written, in seconds: a day.
-const SECONDS_MAX: u32 = 86_400;
 
 /// What is wrong with a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ pub fn parse_duration(text: &str) -> Result<u32, BadDuration> {
     match total {
         _ if !rest.is_empty() || text.is_empty() => Err(BadDuration::Malformed),
         0 => Err(BadDuration::Zero),
-        1..=SECONDS_MAX => Ok(total),
+        1..=TIMEOUT_MAX_SECONDS => Ok(total),
         _ => Err(BadDuration::TooLong),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fields::{Field, Fields, Reader, quoted};
 use crate::pipeline::{Network, Step};
+use crate::pipeline_problems::is_image;
 use rules::pipeline::{COMMAND_MAX_BYTES, COMMANDS_MAX, STEPS_MAX, is_step_name};
 use std::collections::BTreeMap;
 
@@ -47,7 +48,6 @@ fn name(fields: &Fields<'_>, seen: &mut BTreeMap<String, usize>, reader: &mut Re
 }
 
 fn image(field: &Field<'_>, reader: &mut Reader) -> Option<String> {
-    let is_image = |text: &str| (1..=512).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     reader.text_that(field, is_image, "is not an image; write host, or a name such as rust:1.95")
 }
 

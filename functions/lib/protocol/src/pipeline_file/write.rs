@@ -97,7 +97,7 @@ fn is_block(text: &str) -> bool {
     text.contains('\n') && !text.starts_with([' ', '\n']) && !text.ends_with('\n') && text.split('\n').all(plain)
 }
 
-/// A text as YAML: bare where nobody can take it for something else, else in double quotes.
+/// A text as YAML: bare where nobody can take it for something else, else in the quotes that leave it readable.
 fn scalar(text: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | '=' | ' ' | ',' | '$');
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '.' | '$'));
@@ -108,7 +108,11 @@ fn scalar(text: &str) -> String {
     if is_address || (starts_well && !text.ends_with(' ') && text.chars().all(bare) && !is_null) {
         return text.to_owned();
     }
-    format!("\"{}\"", text.chars().map(escaped).collect::<String>())
+    if text.contains(needs_escape) {
+        return format!("\"{}\"", text.chars().map(escaped).collect::<String>());
+    }
+    let quote = if text.contains(['"', '\\']) { "'" } else { "\"" };
+    format!("{quote}{}{quote}", text.replace('\'', if quote == "'" { "''" } else { "'" }))
 }
 
 /// What a YAML reader takes for a line break, an encoding or an error.

@@ -1,5 +1,7 @@
 //! The command as it is typed: a real process, against a small board that says what the test wants.
 
+mod follow;
+
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};

@@ -1,0 +1,101 @@
+//! Builds for people: a table of many, one in detail, the receipt of one that has ended.
+
+use crate::clean::plain;
+use crate::follow::waiting;
+use crate::output::Output;
+use crate::spell::{ago, now, took};
+use crate::table::details;
+use protocol::Status;
+use protocol::build::{Build, StepResult};
+
+/// Many builds.
+pub(super) fn table(builds: &[Build], output: Output) -> String {
+    if builds.is_empty() {
+        return "no builds; submit one with `callboard build submit PIPELINE`".into();
+    }
+    let row = |build: &Build| {
+        vec![
+            build.id.to_string(),
+            plain(&build.pipeline),
+            plain(&build.git_ref),
+            output.paint.status(build.status),
+            note(build),
+            build.duration_ms.map(took).unwrap_or_default(),
+            ago(build.created_at, now()),
+        ]
+    };
+    let rows: Vec<_> = builds.iter().map(row).collect();
+    output.table(&["ID", "PIPELINE", "REF", "STATUS", "NOTE", "RAN", "SUBMITTED"], &rows)
+}
+
+/// The one thing about a build's state that is worth a column.
+fn note(build: &Build) -> String {
+    match build.status {
+        Status::Pending => build.position.map(|ahead| format!("{ahead} ahead")).unwrap_or_default(),
+        Status::Running if build.cancel_requested => "cancelling".into(),
+        Status::Running => build.phase.as_deref().map(plain).unwrap_or_default(),
+        Status::Success => String::new(),
+        Status::Failed | Status::TimedOut | Status::Cancelled => {
+            build.end_reason.map(|reason| reason.to_string()).unwrap_or_default()
+        }
+    }
+}
+
+/// One build in detail.
+pub(super) fn build(build: &Build, output: Output) -> String {
+    let ago = |at| ago(at, now());
+    let is_waiting = build.status == Status::Pending;
+    let head = [
+        ("build", Some(build.id.to_string())),
+        ("pipeline", Some(plain(&build.pipeline))),
+        ("status", Some(status(build, output))),
+        ("", build.error_message.as_deref().map(plain)),
+        ("", is_waiting.then(|| waiting(build))),
+        ("at", build.phase.as_deref().filter(|_| !build.status.is_final()).map(plain)),
+        ("stopping", (build.cancel_requested && !build.status.is_final()).then(|| "somebody asked for its end".into())),
+        ("repository", Some(plain(&build.repository))),
+        ("ref", Some(plain(&build.git_ref))),
+        ("commit", build.commit.as_deref().map(plain)),
+        ("retry of", build.retry_of.map(|id| id.to_string())),
+        ("submitted", Some(ago(build.created_at))),
+        ("started", build.started_at.map(ago)),
+        ("ended", build.ended_at.map(ago)),
+        ("worker", build.claimed_by.as_deref().map(|id| format!("token {}", plain(id)))),
+        (
+            "deadline",
+            build.max_duration_seconds.map(|seconds| format!("{} after its start", took(u64::from(seconds) * 1000))),
+        ),
+        ("ran", build.duration_ms.map(took)),
+        ("charged", build.charged_seconds.map(|seconds| format!("{seconds} s"))),
+    ];
+    with_steps(details(&head, output.paint), build, output)
+}
+
+/// What a build that has ended leaves to be said.
+pub(super) fn receipt(build: &Build, output: Output) -> String {
+    let lines = [
+        ("status", Some(status(build, output))),
+        ("", build.error_message.as_deref().map(plain)),
+        ("commit", build.commit.as_deref().map(plain)),
+        ("ran", build.duration_ms.map(took)),
+        ("charged", build.charged_seconds.map(|seconds| format!("{seconds} s"))),
+    ];
+    with_steps(details(&lines, output.paint), build, output)
+}
+
+fn status(build: &Build, output: Output) -> String {
+    let reason = build.end_reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{reason}", output.paint.status(build.status))
+}
+
+fn with_steps(text: String, build: &Build, output: Output) -> String {
+    if build.steps.is_empty() {
+        return text;
+    }
+    let row = |step: &StepResult| {
+        let code = step.exit_code.map(|code| code.to_string()).unwrap_or_default();
+        vec![plain(&step.name), output.paint.step_status(step.status), code, took(step.duration_ms)]
+    };
+    let rows: Vec<_> = build.steps.iter().map(row).collect();
+    format!("{text}\n\n{}", output.table(&["STEP", "STATUS", "EXIT", "TOOK"], &rows))
+}
