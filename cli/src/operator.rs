@@ -16,14 +16,15 @@ pub enum TokenCommand {
     /// Make a token. It is shown this once, alone on standard output.
     #[command(after_help = "Examples:
   callboard token create --kind api --workspace acme --name \"the web-app\" > api.token
-  callboard token create --kind worker --name host7 > worker.token")]
+  callboard token create --kind worker --name host7 > worker.token
+  callboard token create --kind worker --workspace acme --workspace umbrella > theirs.token")]
     Create {
         /// Whom it lets in.
         #[arg(long, value_enum)]
         kind: Kind,
-        /// The workspace of an api token.
+        /// The workspace of an api token; those that a worker token is limited to (may be repeated).
         #[arg(long, required_if_eq("kind", "api"))]
-        workspace: Option<String>,
+        workspace: Vec<String>,
         /// What it is for.
         #[arg(long, default_value = "")]
         name: String,
@@ -66,7 +67,7 @@ pub enum WorkerCommand {
 pub async fn token(command: TokenCommand, board: &Client, output: Output) -> anyhow::Result<u8> {
     match command {
         TokenCommand::Create { kind, workspace, name } => {
-            let new = NewToken { kind: kind.into(), workspace, name };
+            let new = new_token(kind, workspace, name)?;
             let made: Answer<CreatedToken> = board.give(Method::POST, "admin/tokens", &new).await?;
             // The one time that it is shown, alone on standard output, so that it can go straight into a file.
             output.print(&made, |made| made.token.0.clone())?;
@@ -87,6 +88,18 @@ pub async fn token(command: TokenCommand, board: &Client, output: Output) -> any
     Ok(0)
 }
 
+/// A worker's workspaces limit it; anybody else's is one.
+fn new_token(kind: Kind, mut workspaces: Vec<String>, name: String) -> anyhow::Result<NewToken> {
+    let (workspace, workspaces) = match kind {
+        Kind::Worker => (None, (!workspaces.is_empty()).then_some(workspaces)),
+        Kind::Api | Kind::Operator if workspaces.len() > 1 => {
+            anyhow::bail!("--workspace: only a worker token is for several workspaces");
+        }
+        Kind::Api | Kind::Operator => (workspaces.pop(), None),
+    };
+    Ok(NewToken { kind: kind.into(), workspace, workspaces, name })
+}
+
 impl From<Kind> for TokenKind {
     fn from(kind: Kind) -> Self {
         match kind {
@@ -102,7 +115,15 @@ fn token_row(token: &Token) -> Vec<String> {
     vec![
         plain(&token.id),
         token.kind.as_str().to_owned(),
-        token.workspace.as_deref().map(plain).unwrap_or_default(),
+        plain(
+            &token
+                .workspace
+                .clone()
+                .into_iter()
+                .chain(token.workspaces.clone().into_iter().flatten())
+                .collect::<Vec<_>>()
+                .join(","),
+        ),
         plain(&token.name),
         ago(token.created_at, now()),
         revoked,
@@ -146,11 +167,22 @@ pub async fn worker(command: WorkerCommand, board: &Client, output: Output) -> a
 pub async fn reap(board: &Client, output: Output) -> anyhow::Result<u8> {
     let swept: Answer<Swept> = board.send(board.request(Method::POST, "admin/sweep")).await?;
     output.print(&swept, |swept| {
-        let Swept { lost, overdue, expired, purged, errors, paused } = swept;
+        let Swept { lost, overdue, expired, purged, errors, paused, .. } = swept;
+        let plans = plans_swept(swept);
         let pause = if *paused { "\npaused after an outage: leases are not ended yet" } else { "" };
         format!(
-            "{lost} lost, {overdue} overdue, {expired} expired or unrunnable, {purged} purged, {errors} errors{pause}"
+            "{lost} lost, {overdue} overdue, {expired} expired or unrunnable, {purged} purged, {errors} errors{plans}{pause}"
         )
     })?;
     Ok(0)
+}
+
+/// What a sweep did about plans; nothing where no billing service gives them.
+fn plans_swept(swept: &Swept) -> String {
+    match (swept.plans_fetched, swept.plans_failed, swept.plans_lapsed) {
+        (0, 0, 0) => String::new(),
+        (fetched, failed, stale) => {
+            format!("\nplans: {fetched} fetched, {failed} not given by the billing service, {stale} stale")
+        }
+    }
 }

@@ -6,11 +6,13 @@ use crate::output::Output;
 use crate::pipeline::segment;
 use crate::plan::{self, PlanArgs};
 use crate::settings::Settings;
+use crate::spell::{ago, now};
 use crate::table::details;
 use clap::Subcommand;
 use protocol::admin::{PutWorkspace, Workspaces};
 use protocol::workspace::Workspace;
 use reqwest::Method;
+use time::OffsetDateTime;
 
 /// `workspace`.
 #[derive(Debug, Subcommand)]
@@ -69,7 +71,9 @@ fn created(workspace: &Workspace) -> String {
     let slug = plain(&workspace.slug);
     let next = match workspace.limits {
         Some(_) => format!("its token: `callboard token create --kind api --workspace {slug}`"),
-        None => format!("it has no plan yet: `callboard plan set {slug} --minutes 1000`"),
+        None => format!(
+            "it has no plan yet: `callboard plan set {slug} --minutes 1000`, unless a billing service gives it one"
+        ),
     };
     format!("workspace {slug} is set; {next}")
 }
@@ -93,7 +97,7 @@ fn shown(workspace: &Workspace, output: Output) -> String {
     let Workspace { slug, charged_seconds: used, reserved_seconds: reserved, running, pending, .. } = workspace;
     let head = [("workspace", Some(plain(slug))), ("builds", Some(format!("{running} running, {pending} waiting")))];
     let rest = match workspace.limits {
-        None => vec![("plan", Some("can't be read: nothing is admitted or started until it can".into()))],
+        None => vec![("plan", Some(unreadable(workspace.plan_fetched_at, now())))],
         Some(limits) => {
             let whole = limits.minutes_per_month.saturating_mul(60);
             let free = whole.saturating_sub(*used).saturating_sub(*reserved) / 60;
@@ -101,10 +105,22 @@ fn shown(workspace: &Workspace, output: Output) -> String {
             let of = limits.minutes_per_month;
             let words = format!("{used_words} used, {reserved_words} reserved, {free} min free of {of} this month");
             let bar = output.columns.map(|_| format!("{}  █ used  ▒ reserved  · free", bar(*used, *reserved, whole)));
-            vec![("minutes", Some(words)), ("", bar), ("plan", Some(plan::words(&limits)))]
+            let fetched =
+                workspace.plan_fetched_at.map(|at| format!("by the billing service, as of {}", ago(at, now())));
+            vec![("minutes", Some(words)), ("", bar), ("plan", Some(plan::words(&limits))), ("", fetched)]
         }
     };
     details(&head.into_iter().chain(rest).collect::<Vec<_>>(), output.paint)
+}
+
+/// A plan that can't be read, in words. One that a billing service gave is asked for again by the next submit.
+fn unreadable(fetched_at: Option<OffsetDateTime>, now: OffsetDateTime) -> String {
+    match fetched_at {
+        None => "can't be read: nothing is admitted or started until it can".into(),
+        Some(at) => {
+            format!("not known: what the billing service gave is of {}; the next submit asks again", ago(at, now))
+        }
+    }
 }
 
 /// What is used and reserved of the whole; whatever is not zero is seen.
@@ -122,6 +138,14 @@ fn bar(used: u32, reserved: u32, whole: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_that_is_not_known_is_told_apart_from_one_that_is_stale() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        assert!(unreadable(None, now).starts_with("can't be read"));
+        let stale = unreadable(Some(now - time::Duration::minutes(20)), now);
+        assert_eq!(stale, "not known: what the billing service gave is of 20 min ago; the next submit asks again");
+    }
 
     #[test]
     fn a_bar_shows_every_part_that_is_not_zero_and_is_never_longer_than_it_is() {

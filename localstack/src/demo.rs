@@ -86,7 +86,7 @@ impl Scene {
         let git = GitHttps::serve(&repository, dir).await?;
         let source = Source::read(&repository, &git.url(), options.path.is_some())?;
         let stack_dir = dir.join("board");
-        let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing }).await?;
+        let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing: Some(timing) }).await?;
         println!("board    {} over its own Postgres", stack.url());
         println!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name);
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;

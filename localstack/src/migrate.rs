@@ -6,6 +6,7 @@ use edge::auth::{WorkerToken, new_token};
 use protocol::admin::TokenKind;
 use std::path::Path;
 use store::Store;
+use store::tokens::NewToken;
 
 /// Applies what is missing; then, if a file is named, stores a new operator token and writes it there.
 ///
@@ -20,7 +21,10 @@ pub async fn migrate(database_url: &str, operator_token_file: Option<&Path>) -> 
         let WorkerToken { id, digest } = WorkerToken::of(&token);
         // The file first: a token that nobody holds can't be revoked by its holder.
         keys::write(path, &token)?;
-        store::tokens::insert(&store, &id, &digest, TokenKind::Operator, None, "made by callboard migrate").await?;
+        let kind = TokenKind::Operator;
+        let name = "made by callboard migrate";
+        let new = NewToken { id: &id, digest: &digest, kind, workspace: None, workspaces: None, name };
+        store::tokens::insert(&store, new).await?;
     }
     store.close().await;
     Ok(())

@@ -6,7 +6,7 @@ use crate::tokens::Tokens;
 use crate::worker::{self, Worker};
 use crate::{keys, routes};
 use anyhow::Context as _;
-use edge::config::{LOG_LIMITS, SecretsKey};
+use edge::config::SecretsKey;
 use edge::{Config, Shell};
 use rules::Timing;
 use std::fs;
@@ -29,8 +29,8 @@ pub struct Options {
     pub port: u16,
     /// A database that runs elsewhere, instead of a server of its own.
     pub database_url: Option<String>,
-    /// The numbers of SPEC.md's table.
-    pub timing: Timing,
+    /// The numbers of SPEC.md's table; none: those that the environment sets.
+    pub timing: Option<Timing>,
 }
 
 /// A running stack.
@@ -71,9 +71,8 @@ impl Stack {
         let database_url = database_url.or_else(|| postgres.as_ref().map(|server| server.url().to_owned()));
         let database_url = database_url.unwrap_or_default();
         let key = keys::kept(&dir.join("secrets.key"), || Ok(format!("local:{}", keys::random_hex(32)?)))?;
-        let secrets_key = SecretsKey::parse(&key).context("secrets.key is not a key; put back the one it was")?;
-        let (database_connections, log) = (CONNECTIONS, LOG_LIMITS);
-        let config = Config { database_url: database_url.clone(), database_connections, secrets_key, timing, log };
+        SecretsKey::parse(&key).context("secrets.key is not a key; put back the one it was")?;
+        let config = config(&database_url, &key, timing)?;
         let shell = Shell::new(config)?;
         store::migrations::apply(&shell.store).await.context("the database can't be brought to this release")?;
         let tokens = Tokens::ensure(&shell, &dir).await?;
@@ -143,6 +142,21 @@ impl Stack {
         self.shell.store.close().await;
         self.postgres.take().map_or(Ok(()), |server| server.stop())
     }
+}
+
+/// The settings of the environment, with the stack's own database and key.
+fn config(database_url: &str, key: &str, timing: Option<Timing>) -> anyhow::Result<Config> {
+    // The one place of the stack that reads the functions' settings.
+    #[expect(clippy::disallowed_methods)]
+    let from_env = |name| std::env::var(name).ok();
+    let mut config = Config::read(|name| match name {
+        "CALLBOARD_DATABASE_URL" => Some(database_url.to_owned()),
+        "CALLBOARD_SECRETS_KEY" => Some(key.to_owned()),
+        "CALLBOARD_DATABASE_CONNECTIONS" => from_env(name).or_else(|| Some(CONNECTIONS.to_string())),
+        other => from_env(other),
+    })?;
+    config.timing = timing.unwrap_or(config.timing);
+    Ok(config)
 }
 
 /// The stand-in for the scheduled function's rule.

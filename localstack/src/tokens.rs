@@ -9,6 +9,7 @@ use protocol::workspace::PlanLimits;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use store::tokens::NewToken;
 
 /// The file's name in the stack's directory.
 pub const FILE: &str = "callboard.env";
@@ -84,7 +85,8 @@ async fn known(shell: &Shell, kept: Option<String>, kind: TokenKind) -> anyhow::
     let workspace = (kind == TokenKind::Api).then_some(WORKSPACE);
     let token = new_token(kind);
     let WorkerToken { id, digest } = WorkerToken::of(&token);
-    store::tokens::insert(&shell.store, &id, &digest, kind, workspace, "one machine").await?;
+    let new = NewToken { id: &id, digest: &digest, kind, workspace, workspaces: None, name: "one machine" };
+    store::tokens::insert(&shell.store, new).await?;
     Ok(token)
 }
 

@@ -3,7 +3,6 @@
 use crate::stack::{Options, Stack};
 use crate::{tokens, worker};
 use nix::unistd::Uid;
-use rules::Timing;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -47,7 +46,7 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let database_url = options.database_url.clone();
-    let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: Timing::default() }).await?;
+    let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: None }).await?;
     let sandbox = start_worker(&mut stack, &options).await?;
     say(&stack, &dir, sandbox);
     tokio::select! {

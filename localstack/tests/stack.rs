@@ -20,7 +20,7 @@ fn directory() -> TempDir {
 }
 
 fn options(dir: &Path) -> Options {
-    Options { dir: dir.to_owned(), port: 0, database_url: None, timing: Timing::default() }
+    Options { dir: dir.to_owned(), port: 0, database_url: None, timing: Some(Timing::default()) }
 }
 
 async fn answers(url: &str) -> bool {

@@ -49,7 +49,7 @@ impl Scene {
         let git = GitHttps::serve(&repository, dir.path()).await.expect("served");
         let (heartbeat_every, reap_every) = (Duration::from_millis(300), Duration::from_secs(1));
         let timing = Timing { heartbeat_every, reap_every, ..Timing::default() };
-        let options = Options { dir: dir.path().join("board"), port: 0, database_url: None, timing };
+        let options = Options { dir: dir.path().join("board"), port: 0, database_url: None, timing: Some(timing) };
         let stack = Stack::start(options).await.expect("a stack");
         let client = Client::new(stack.url(), stack.tokens().api.clone()).expect("a client");
         Some(Self { dir, stack, git, client })

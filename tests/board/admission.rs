@@ -140,7 +140,7 @@ async fn an_error_in_a_body_does_not_repeat_its_values() {
 #[tokio::test]
 async fn a_month_that_is_spent_is_402_and_inserts_nothing() {
     let board = Board::new().await;
-    board.execute("update workspaces set charged_seconds = plan_seconds_per_month").await;
+    board.spend("acme").await;
     assert_eq!(submit(&board, &json!({ "pipeline": "main" })).await.said(), (402, "minutes_exhausted"));
     assert_eq!(builds(&board).await, 0);
 }
@@ -148,19 +148,15 @@ async fn a_month_that_is_spent_is_402_and_inserts_nothing() {
 #[tokio::test]
 async fn last_months_charges_do_not_count() {
     let board = Board::new().await;
-    board
-        .execute(
-            "update workspaces set charged_seconds = plan_seconds_per_month,
-                 charged_month = (charged_month - interval '1 month')::date",
-        )
-        .await;
+    board.spend("acme").await;
+    board.execute("update workspaces set charged_month = (charged_month - interval '1 month')::date").await;
     assert_eq!(submit(&board, &json!({ "pipeline": "main" })).await.status, StatusCode::CREATED);
 }
 
 #[tokio::test]
 async fn the_pending_limit_is_429_with_retry_after_and_the_one_below_is_admitted() {
     let board = Board::new().await;
-    board.execute("update workspaces set plan_pending_max = 2").await;
+    board.plans("pending_max = 2").await;
     board.submit().await;
     board.submit().await;
     let answer = submit(&board, &json!({ "pipeline": "main" })).await;
@@ -196,7 +192,7 @@ async fn a_key_is_looked_up_before_billing_and_a_refusal_stores_nothing() {
     let board = Board::new().await;
     let body = json!({ "pipeline": "main" });
     let first = submit_with_key(&board, "k1", &body).await.id();
-    board.execute("update workspaces set charged_seconds = plan_seconds_per_month").await;
+    board.spend("acme").await;
     assert_eq!(submit_with_key(&board, "k1", &body).await.id(), first);
     assert_eq!(submit_with_key(&board, "k2", &body).await.said(), (402, "minutes_exhausted"));
     board.execute("update workspaces set charged_seconds = 0").await;
@@ -304,4 +300,51 @@ async fn a_cancel_with_a_stale_version_is_412_and_changes_nothing() {
     assert_eq!(board.build(build).await["status"], "pending");
     assert_eq!(board.send(cancel("7")).await.said(), (400, "bad_request"));
     assert_eq!(board.send(cancel(&format!("\"{version}\""))).await.ok()["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_list_in_place_of_an_object_is_400() {
+    let board = Board::new().await;
+    let answer = submit(&board, &json!(["main", null, {}])).await;
+    assert_eq!(answer.said(), (400, "bad_request"));
+    assert_eq!(builds(&board).await, 0);
+}
+
+#[tokio::test]
+async fn a_word_that_no_field_knows_is_refused_without_repeating_it() {
+    let board = Board::new().await;
+    let mut spec = crate::scenario::pipeline();
+    spec["steps"][0]["network"] = json!("hunter2");
+    let answer = board.call(Method::PUT, "/api/v1/pipelines/main", &board.api, &spec).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    let text = answer.body.to_string();
+    assert!(!text.contains("hunter2") && text.contains("network") && text.contains("isolated"), "{text}");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_named_and_not_set_is_a_422_for_submit_and_retry() {
+    let board = Board::new().await;
+    let mut spec = crate::scenario::pipeline();
+    spec["secrets"] = json!(["TOKEN"]);
+    spec["clone_secret"] = json!("CLONE");
+    board.pipeline(&board.api, "main", &spec).await;
+    let set = |name: &'static str, value: &'static str| {
+        let board = &board;
+        async move {
+            let path = format!("/api/v1/secrets/{name}");
+            board.call(Method::PUT, &path, &board.api, &json!({ "value": value })).await
+        }
+    };
+    let answer = submit(&board, &json!({ "pipeline": "main" })).await;
+    assert_eq!((answer.status.as_u16(), answer.body["field"].as_str()), (422, Some("secrets")));
+    let detail = answer.body["detail"].as_str().expect("a detail");
+    assert!(detail.contains("CLONE") && detail.contains("TOKEN"), "{detail}");
+    assert_eq!(set("TOKEN", "").await.status, StatusCode::UNPROCESSABLE_ENTITY, "an empty value is none");
+    assert!(set("TOKEN", "t").await.status.is_success());
+    assert!(set("CLONE", "c").await.status.is_success());
+    let build = board.ended("success").await;
+    let _ = board.call(Method::DELETE, "/api/v1/secrets/TOKEN", &board.api, &Value::Null).await;
+    let retry = board.call(Method::POST, &format!("/api/v1/builds/{build}/retry"), &board.api, &Value::Null).await;
+    assert_eq!((retry.status.as_u16(), retry.body["field"].as_str()), (422, Some("secrets")));
+    assert_eq!(builds(&board).await, 1);
 }

@@ -252,3 +252,26 @@ fn the_openapi_document_is_that_of_the_routes() {
     );
     assert!(made.contains("\"openapi\": \"3.1"));
 }
+
+#[test]
+fn every_call_says_what_it_may_be_refused_with_and_in_which_type() {
+    let document = serde_json::to_value(edge::serve::document(localstack::routes())).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().expect("operations") {
+            let responses = operation["responses"].as_object().expect("responses");
+            let is_open = operation["security"] == json!([{}]);
+            assert_eq!(responses.contains_key("401"), !is_open, "{method} {path}");
+            if operation.get("requestBody").is_some() {
+                for status in ["400", "413", "415"] {
+                    assert!(responses.contains_key(status), "{method} {path}: {status}");
+                }
+            }
+            for (status, response) in responses.iter().filter(|(status, _)| status.as_str() >= "400") {
+                let types: Vec<_> =
+                    response["content"].as_object().into_iter().flatten().map(|(kind, _)| kind).collect();
+                assert_eq!(types, ["application/problem+json"], "{method} {path}: {status}");
+            }
+        }
+    }
+}

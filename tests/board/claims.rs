@@ -88,9 +88,7 @@ async fn a_workspace_without_a_readable_plan_never_delays_another() {
     let first = board.submit().await;
     let other = board.tenant("umbrella", json!({ "minutes_per_month": 1000 })).await;
     let second = board.submit_as(&other).await;
-    let unreadable = "plan_seconds_per_month = null, plan_build_seconds_max = null,
-        plan_running_max = null, plan_pending_max = null";
-    board.execute(&format!("update workspaces set {unreadable} where slug = 'acme'")).await;
+    board.execute("delete from plans using workspaces where id = workspace_id and slug = 'acme'").await;
     assert_eq!(board.claim().await, Some(second));
     assert_eq!(board.claim().await, None);
     let seen = board.build(first).await;
@@ -100,7 +98,7 @@ async fn a_workspace_without_a_readable_plan_never_delays_another() {
 #[tokio::test]
 async fn a_workspace_at_its_running_limit_waits_and_never_delays_another() {
     let board = Board::new().await;
-    board.execute("update workspaces set plan_running_max = 1").await;
+    board.plans("running_max = 1").await;
     let (first, second) = (board.submit().await, board.submit().await);
     let other = board.tenant("umbrella", json!({ "minutes_per_month": 1000 })).await;
     let third = board.submit_as(&other).await;
@@ -151,13 +149,15 @@ async fn a_pipelines_own_shorter_timeout_is_what_is_reserved() {
 }
 
 #[tokio::test]
-async fn a_spent_month_fails_waiting_builds_with_the_reason_and_goes_on_to_the_next_workspace() {
+async fn a_spent_month_delays_no_other_workspace_and_the_sweep_fails_its_builds_with_the_reason() {
     let board = Board::new().await;
     let first = board.submit().await;
     let other = board.tenant("umbrella", json!({ "minutes_per_month": 1000 })).await;
     let second = board.submit_as(&other).await;
-    board.execute("update workspaces set charged_seconds = plan_seconds_per_month where slug = 'acme'").await;
+    board.spend("acme").await;
     assert_eq!(board.claim().await, Some(second));
+    assert_eq!(board.build(first).await["waiting_for"], "minutes");
+    assert_eq!(board.sweep().await["expired"], 1);
     let seen = board.build(first).await;
     assert_eq!((&seen["status"], &seen["end_reason"]), (&json!("failed"), &json!("minutes_exhausted")));
     assert_eq!((&seen["charged_seconds"], &seen["started_at"]), (&json!(0), &Value::Null));
@@ -169,11 +169,12 @@ async fn a_claim_ends_at_most_ten_and_the_sweep_does_the_rest() {
     for _ in 0..15 {
         board.submit().await;
     }
+    let answer = board.call(Method::DELETE, "/api/v1/pipelines/main", &board.api, &Value::Null).await;
+    assert!(answer.status.is_success(), "{}", answer.body);
     let other = board.tenant("umbrella", json!({ "minutes_per_month": 1000 })).await;
     let last = board.submit_as(&other).await;
-    board.execute("update workspaces set charged_seconds = plan_seconds_per_month where slug = 'acme'").await;
     assert_eq!(board.claim().await, Some(last));
-    let failed = "select count(*) from builds where end_reason = 'minutes_exhausted'";
+    let failed = "select count(*) from builds where end_reason = 'no_pipeline'";
     assert_eq!(board.number(failed).await, 10);
     assert_eq!(board.sweep().await["expired"], 5);
     assert_eq!(board.number(failed).await, 15);
@@ -263,13 +264,14 @@ async fn sql_grants_what_the_rule_grants() {
         (10, 1800, 5, 6, 1800),
     ] {
         let running = i32::from(reserved > 0);
+        board.plans(&format!("seconds_per_month = {month}, build_seconds_max = {longest}")).await;
+        board.execute(&format!("update builds set timeout_seconds = {timeout} where id = '{build}'")).await;
+        board.execute(&format!("update queues set head_seconds = {timeout}")).await;
         board
             .execute(&format!(
-                "update workspaces set plan_seconds_per_month = {month}, plan_build_seconds_max = {longest},
-                     charged_seconds = {charged}, reserved_seconds = {reserved}, running = {running}, head_seconds = {timeout}"
+                "update workspaces set charged_seconds = {charged}, reserved_seconds = {reserved}, running = {running}"
             ))
             .await;
-        board.execute(&format!("update builds set timeout_seconds = {timeout} where id = '{build}'")).await;
         let plan = Plan {
             seconds_per_month: Seconds(month),
             build_seconds_max: Seconds(longest),
@@ -285,27 +287,27 @@ async fn sql_grants_what_the_rule_grants() {
         let row = claim_once(&board).await;
         let expected = match reserve(plan, usage, Seconds(timeout)) {
             Grant::Run(seconds) => ("claimed".to_owned(), Some(seconds.0)),
-            Grant::Exhausted => ("exhausted".to_owned(), None),
-            Grant::Wait | Grant::RunningLimit => ("none".to_owned(), None),
+            Grant::Exhausted | Grant::Wait | Grant::RunningLimit => ("none".to_owned(), None),
         };
         assert_eq!(row, expected, "{month} {longest} {charged} {reserved} {timeout}");
     }
 }
 
-/// Calls `claim_build` in a transaction that is rolled back: its outcome, and what it reserved.
+/// Calls `claim_builds` in a transaction that is rolled back: its outcome, and what it reserved.
 async fn claim_once(board: &Board) -> (String, Option<u32>) {
     use sqlx::Row as _;
     let token = edge::WorkerToken::of(&board.worker);
     let mut tx = board.pool.begin().await.expect("a transaction");
     let row = sqlx::query(
-        "select outcome, build from claim_build($1, $2, $3, 60000, 1800, 1::smallint, '{}', '{}', null, 'w', '', '', '{}', '{}')",
+        "select outcome, build from claim_builds($1, $2, array[$3::uuid], '{w}', '{1}', '{h}', '{bubblewrap}', '{}', 60000, 1800,
+             1::smallint, 900000, '{}', '{}', null)",
     )
     .bind(&token.id)
     .bind(&token.digest)
     .bind(Uuid::new_v4())
     .fetch_one(&mut *tx)
     .await
-    .expect("claim_build answers");
+    .expect("claim_builds answers");
     let reserved = sqlx::query("select max_duration_seconds from builds where id = $1 and status = 'running'")
         .bind(row.get::<Option<Uuid>, _>(1))
         .fetch_optional(&mut *tx)

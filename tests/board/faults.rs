@@ -103,7 +103,7 @@ async fn a_claim_that_died_gives_its_build_when_repeated() {
         let build = board.submit().await;
         board.submit().await;
         let claim = Uuid::new_v4();
-        let body = json!({ "claim_id": claim, "worker": { "name": "w" } });
+        let body = json!({ "claim_id": claim, "worker": { "name": "w", "isolation": ["bubblewrap"] } });
         let path = "/internal/worker/claim";
         Doomed::at(&board, point).last_words(&Method::POST, path, &board.worker, "", &body).await;
         assert_eq!(again(&board, Method::POST, path, &board.worker, &body).await.id(), build, "{point}");
@@ -115,15 +115,12 @@ async fn a_claim_that_died_gives_its_build_when_repeated() {
 async fn a_claim_that_died_while_ending_what_cannot_run_goes_on() {
     let board = Board::new().await;
     board.submit().await;
-    board.execute("update workspaces set charged_seconds = plan_seconds_per_month").await;
-    board
-        .execute("insert into charges select uuid_v7(), id, charged_month, charged_seconds, now() from workspaces")
-        .await;
-    let body = json!({ "claim_id": Uuid::new_v4(), "worker": { "name": "w" } });
+    board.execute("delete from pipelines").await;
+    let body = json!({ "claim_id": Uuid::new_v4(), "worker": { "name": "w", "isolation": ["bubblewrap"] } });
     let path = "/internal/worker/claim";
     Doomed::at(&board, "pending.ended").last_words(&Method::POST, path, &board.worker, "", &body).await;
     assert_eq!(again(&board, Method::POST, path, &board.worker, &body).await.status.as_u16(), 204);
-    assert_eq!(board.number("select count(*) from builds where end_reason = 'minutes_exhausted'").await, 1);
+    assert_eq!(board.number("select count(*) from builds where end_reason = 'no_pipeline'").await, 1);
 }
 
 #[tokio::test]

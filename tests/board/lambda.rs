@@ -99,7 +99,7 @@ async fn a_build_goes_from_submit_to_its_end_on_lambda() {
     let mut function = OnLambda::start(&board.shell.config.database_url).await;
     let (status, build) = function.call("POST", "/api/v1/builds", &board.api, &json!({ "pipeline": "main" })).await;
     assert_eq!(status, 201, "{build}");
-    let claim = json!({ "claim_id": Uuid::new_v4(), "worker": { "name": "w" } });
+    let claim = json!({ "claim_id": Uuid::new_v4(), "worker": { "name": "w", "isolation": ["bubblewrap"] } });
     let (status, job) = function.call("POST", "/internal/worker/claim", &board.worker, &claim).await;
     assert_eq!((status, &job["build_id"]), (200, &build["id"]), "{job}");
     let path = |call: &str| format!("/internal/worker/builds/{}/{call}", build["id"].as_str().expect("an id"));

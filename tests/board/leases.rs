@@ -157,3 +157,13 @@ async fn the_very_first_sweep_does_not_pause() {
     let board = Board::new().await;
     assert_eq!(board.sweep().await["paused"], false);
 }
+
+#[tokio::test]
+async fn what_a_heartbeat_says_to_people_never_costs_the_lease() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    for phase in ["a\0b", "\0", &"é".repeat(500)] {
+        let answer = board.work(&format!("builds/{build}/heartbeat"), &json!({ "phase": phase })).await;
+        assert_eq!(answer.status.as_u16(), 200, "{}", answer.body);
+    }
+}

@@ -191,3 +191,23 @@ async fn the_log_token_is_good_for_its_builds_logs_alone() {
 async fn board_call(board: &Board, path: String, token: &str, body: Value) -> u16 {
     board.call(Method::POST, &path, token, &body).await.status.as_u16()
 }
+
+#[tokio::test]
+async fn a_log_is_complete_once_it_is_stored_to_its_last_seq_or_nothing_more_may_come() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let complete = || async { board.get(&format!("/api/v1/builds/{build}/logs")).await.ok()["complete"].clone() };
+    let _ = board.send_logs(build, &[(1, "a")]).await.ok();
+    assert_eq!(complete().await, false, "it runs");
+    let report = json!({ "status": "success", "ran_ms": 1, "last_seq": 3, "logs_lost": true });
+    let _ = board.complete(build, &report).await.ok();
+    assert_eq!(complete().await, false, "two chunks may still come");
+    let _ = board.send_logs(build, &[(2, "b")]).await.ok();
+    assert_eq!(complete().await, false);
+    board.execute("alter table builds disable trigger all").await;
+    board.execute("update builds set ended_at = ended_at - interval '10 min 1 s'").await;
+    assert_eq!(complete().await, true, "nothing more may come");
+    board.execute("update builds set ended_at = now()").await;
+    let _ = board.send_logs(build, &[(3, "c")]).await.ok();
+    assert_eq!(complete().await, true, "all is here");
+}

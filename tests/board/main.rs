@@ -2,14 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests state their own SQL, to see what is really stored")]
 
-pub(crate) use callboard_tests::{Board, scenario};
+pub(crate) use callboard_tests::{Board, billing as reference, scenario};
 
 mod admission;
+mod billing;
 mod board;
 mod boundaries;
 mod claims;
 mod database;
 mod endings;
+mod fair;
 mod faults;
 mod lambda;
 mod leases;
@@ -17,5 +19,6 @@ mod logs;
 mod outages;
 mod races;
 mod round_trips;
+mod routing;
 mod silence;
 mod sweeps;

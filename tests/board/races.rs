@@ -34,7 +34,7 @@ fn is_set(builds: &[Uuid]) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_claimers_on_one_queue_take_every_build_once() {
     let board = Board::new().await;
-    board.execute("update workspaces set plan_running_max = 1000, plan_seconds_per_month = 10000000").await;
+    board.plans("running_max = 1000, seconds_per_month = 10000000").await;
     for _ in 0..200 {
         board.submit().await;
     }
@@ -237,4 +237,101 @@ async fn a_queue_whose_rows_others_hold_is_waited_for_not_called_empty() {
     };
     let (claimed, ()) = tokio::join!(claiming, releasing);
     assert!(claimed.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_key_at_once_is_one_build_also_where_the_plan_has_one_place() {
+    let board = Board::new().await;
+    board.plans("pending_max = 1").await;
+    let submit = || async {
+        let request = http::Request::post("/api/v1/builds")
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("content-type", "application/json")
+            .header("idempotency-key", "one")
+            .body(axum::body::Body::from("{\"pipeline\": \"main\"}"))
+            .expect("a request");
+        board.send(request).await.id()
+    };
+    let builds: BTreeSet<_> = join_all((0..12).map(|_| submit())).await.into_iter().collect();
+    assert_eq!(builds.len(), 1);
+    board.holds_together().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_are_served_together_keep_every_limit() {
+    let board = Board::new().await;
+    board.plans("running_max = 3").await;
+    for _ in 0..10 {
+        board.submit().await;
+    }
+    let small = board.tenant("small", json!({ "minutes_per_month": 70, "running_max": 10 })).await;
+    for _ in 0..10 {
+        board.submit_as(&small).await;
+    }
+    let taken = drain(&board, false).await;
+    assert_eq!(taken.len(), 3 + 2, "three may run, and 70 minutes cover two of 30");
+    assert!(is_set(&taken));
+    board.holds_together().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_claim_id_many_times_at_once_is_one_build() {
+    let board = Board::new().await;
+    for _ in 0..20 {
+        board.submit().await;
+    }
+    for _ in 0..5 {
+        let claim = Uuid::new_v4();
+        let answers = join_all((0..12).map(|_| board.claim_as(&board.worker, claim))).await;
+        let builds: BTreeSet<_> = answers.into_iter().map(crate::scenario::Answer::id).collect();
+        assert_eq!(builds.len(), 1);
+    }
+    assert_eq!(board.number("select count(*) from builds where status = 'running'").await, 5);
+    board.holds_together().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_on_one_build_at_once_end_it_once_and_the_others_hear_how() {
+    let board = Board::new().await;
+    for _ in 0..10 {
+        let build = board.running().await;
+        let reports = (0..8).map(|number| {
+            let status = if number % 2 == 0 { "success" } else { "failed" };
+            json!({ "status": status, "ran_ms": 1 })
+        });
+        let reports: Vec<_> = reports.collect();
+        let answers = join_all(reports.iter().map(|report| board.complete(build, report))).await;
+        let said: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
+        let won = said.iter().position(|status| *status == 200).expect("one that ended it");
+        for (number, status) in said.iter().enumerate() {
+            assert_eq!(*status, if number % 2 == won % 2 { 200 } else { 409 }, "{said:?}");
+        }
+    }
+    board.holds_together().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_report_that_is_refused_does_not_keep_those_served_with_it() {
+    let board = Board::new().await;
+    let mut builds = Vec::new();
+    for _ in 0..12 {
+        builds.push(board.running().await);
+    }
+    let other = board.token(protocol::admin::TokenKind::Worker, None).await;
+    let call = |number: usize| {
+        let (board, build, other) = (&board, builds[number], &other);
+        async move {
+            let path = format!("/internal/worker/builds/{build}/complete");
+            let (token, report) = match number % 4 {
+                0 => (&board.worker, json!({ "status": "success", "ran_ms": 1 })),
+                1 => (other, json!({ "status": "success", "ran_ms": 1 })),
+                2 => (&board.worker, json!({ "status": "success", "ran_ms": 1, "last_seq": 5 })),
+                _ => (&board.worker, json!({ "status": "cancelled", "ran_ms": 1 })),
+            };
+            board.call(Method::POST, &path, token, &report).await.status.as_u16()
+        }
+    };
+    let said = join_all((0..builds.len()).map(call)).await;
+    assert_eq!(said, [200, 404, 409, 422].repeat(3));
+    board.holds_together().await;
 }

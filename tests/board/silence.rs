@@ -1,6 +1,7 @@
 //! What must never be in a log line: tokens, values of secrets and variables, what builds print (SPEC.md, promise 7).
 
 use crate::Board;
+use crate::reference::{Manner, Service, TOKEN};
 use http::{Method, Request};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -72,5 +73,40 @@ async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_log
     ] {
         let line = text.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn neither_the_billing_services_token_nor_what_it_says_is_in_a_log_line() {
+    let lines = Lines::default();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(lines.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let service = Service::start().await;
+    let timeout = std::time::Duration::from_secs(10);
+    let board = Board::with(|config| config.billing = Some(service.settings(timeout))).await;
+    let said = "said-by-the-service";
+    for (number, manner) in [
+        Manner::Says(callboard_tests::billing::plan(1000, 4, 10).replace("Gold", said)),
+        Manner::Says(format!("{{\"minutes_per_month\": \"{said}\"}}")),
+        Manner::Says(said.into()),
+        Manner::Answers(500, "text/plain", said.into()),
+        Manner::ClosesMidBody,
+        Manner::Redirects,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let slug = format!("t{number}");
+        service.set(&slug, manner);
+        let api = board.tenant(&slug, Value::Null).await;
+        let _ = board.call(Method::POST, "/api/v1/builds", &api, &json!({ "pipeline": "main" })).await;
+        assert_eq!(service.asked(&slug), 1);
+    }
+    let _ = board.sweep().await;
+    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    assert!(text.contains("plan can't be fetched") && text.contains("plan fetched"), "our lines are among them");
+    for secret in [TOKEN, said] {
+        assert_eq!(text.lines().find(|line| line.contains(secret)), None, "{secret}");
     }
 }

@@ -44,11 +44,12 @@ async fn a_claim_counts_this_month_even_before_the_sweep_that_starts_it() {
     let build = board.submit_as(&api).await;
     board
         .execute(
-            "update workspaces set charged_seconds = 1800, charged_month = (charged_month - interval '1 month')::date
+            "update workspaces set charged_seconds = 1500, charged_month = (charged_month - interval '1 month')::date
              where slug = 'small'",
         )
         .await;
-    assert_eq!(board.claim().await, Some(build), "not failed as exhausted");
+    assert_eq!(board.claim().await, Some(build));
+    assert_eq!(board.number("select max_duration_seconds::bigint from builds where status = 'running'").await, 1800);
     board.holds_together().await;
 }
 

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use edge::auth::{WorkerToken, new_token};
-use edge::config::{LOG_LIMITS, SecretsKey};
+use edge::config::{ClaimOrder, LOG_LIMITS, SecretsKey};
 use edge::{Config, Shell};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -129,9 +129,12 @@ pub fn config(database_url: String) -> Config {
     Config {
         database_url,
         database_connections: 20,
+        batch_max: 64,
+        claim_order: ClaimOrder::Oldest,
         secrets_key: SecretsKey { id: "test".into(), bytes: [7; 32] },
         timing: Timing::default(),
         log: LOG_LIMITS,
+        billing: None,
     }
 }
 
@@ -162,7 +165,8 @@ impl Board {
     pub async fn token(&self, kind: TokenKind, workspace: Option<&str>) -> String {
         let token = new_token(kind);
         let WorkerToken { id, digest } = WorkerToken::of(&token);
-        assert!(store::tokens::insert(&self.shell.store, &id, &digest, kind, workspace, "").await.expect("stored"));
+        let new = store::tokens::NewToken { id: &id, digest: &digest, kind, workspace, workspaces: None, name: "" };
+        assert!(store::tokens::insert(&self.shell.store, new).await.expect("stored"));
         token
     }
 
@@ -300,6 +304,20 @@ impl Board {
         .await;
     }
 
+    /// Spends the month of a workspace, as if builds had.
+    pub async fn spend(&self, slug: &str) {
+        self.execute(&format!(
+            "update workspaces w set charged_seconds = p.seconds_per_month
+             from plans p where p.workspace_id = w.id and w.slug = '{slug}'"
+        ))
+        .await;
+    }
+
+    /// Changes all plans by SQL, without the limits of the API.
+    pub async fn plans(&self, change: &str) {
+        self.execute(&format!("update plans set {change}")).await;
+    }
+
     /// One sweep by the operator.
     pub async fn sweep(&self) -> Value {
         self.call(Method::POST, "/api/v1/admin/sweep", &self.operator, &Value::Null).await.ok()
@@ -355,7 +373,7 @@ impl Board {
     }
 }
 
-const INVARIANTS: [(&str, &str); 7] = [
+const INVARIANTS: [(&str, &str); 9] = [
     (
         "running, reserved and pending are those of the builds",
         "select count(*) from workspaces w cross join lateral (
@@ -366,12 +384,24 @@ const INVARIANTS: [(&str, &str); 7] = [
          where (w.running, w.reserved_seconds, w.pending) is distinct from (b.running, b.reserved, b.pending)",
     ),
     (
-        "the head is the oldest pending build",
-        "select count(*) from workspaces w where (head_number, head_seconds) is distinct from (
-             select row(number, timeout_seconds) from (
-                 select b.number, b.timeout_seconds from builds b where b.workspace_id = w.id and b.status = 'pending'
-                 order by b.number limit 1) x) and exists (
-             select from builds b where b.workspace_id = w.id and b.status = 'pending') ",
+        "a queue's head is its oldest pending build, and it counts them all",
+        "select count(*) from queues q full join (
+             select workspace_id, class_id, count(*) as pending, min(number) as head,
+                 (array_agg(timeout_seconds order by number))[1] as seconds
+             from builds where status = 'pending' group by workspace_id, class_id) b
+         on b.workspace_id = q.workspace_id and b.class_id = q.class_id
+         where (coalesce(q.pending, 0), q.head_number, q.head_seconds) is distinct from (coalesce(b.pending, 0), b.head, b.seconds)",
+    ),
+    (
+        "a queue is open where the rule lets its head start, and only there",
+        "select count(*) from queues q join workspaces w on w.id = q.workspace_id left join plans p on p.workspace_id = w.id
+         where q.open <> (q.pending > 0 and coalesce(
+             queue_is_open(q.head_seconds, w.running, w.reserved_seconds, w.charged_seconds, p), false))",
+    ),
+    (
+        "under fair order a queue knows how many builds of its workspace run",
+        "select count(*) from queues q join workspaces w on w.id = q.workspace_id cross join board b
+         where q.running <> case when b.fair then w.running else 0 end",
     ),
     (
         "what is charged is the month's ledger",
@@ -386,7 +416,8 @@ const INVARIANTS: [(&str, &str); 7] = [
     ("no charge without a started build", "select count(*) from charges c join builds b on b.id = c.build_id where b.started_at is null"),
     (
         "no workspace spent more than its plan",
-        "select count(*) from workspaces where charged_seconds + reserved_seconds > plan_seconds_per_month",
+        "select count(*) from workspaces w join plans p on p.workspace_id = w.id
+         where w.charged_seconds + w.reserved_seconds > p.seconds_per_month",
     ),
     (
         "logs have no holes",

@@ -21,30 +21,43 @@ pub(crate) async fn earlier(
     key: Option<Key<'_>>,
 ) -> Result<Option<Admitted>, Rejection> {
     let Some(key) = key else { return Ok(None) };
-    match submissions::earlier(&shell.store, workspace, key, &shell.config.timing).await? {
+    repeated(submissions::earlier(&shell.store, workspace, key, &shell.config.timing).await?)
+}
+
+fn repeated(earlier: Option<Earlier>) -> Result<Option<Admitted>, Rejection> {
+    match earlier {
         None => Ok(None),
         Some(Earlier::Same(build)) => Ok(Some(Admitted::Earlier(build))),
         Some(Earlier::Other) => Err(Rejection::IdempotencyMismatch),
     }
 }
 
-/// Puts `build` at the end of its workspace's queue, or refuses it; then nothing was written.
+/// Puts `build` at the end of its workspace's queue, or refuses it; then nothing was written. A plan that is due is fetched
+/// before the transaction begins; whatever comes of it, what is stored then decides.
 pub(crate) async fn admit(
     shell: &Shell,
     workspace: Uuid,
     build: &NewBuild,
     key: Option<Key<'_>>,
 ) -> Result<Admitted, Rejection> {
+    let timing = &shell.config.timing;
+    shell.billing.refresh(&shell.store, workspace, timing).await?;
     let mut tx = shell.store.begin().await?;
-    let locked = submissions::lock_workspace(&mut tx, workspace).await?;
+    let locked = submissions::lock_workspace(&mut tx, workspace, timing).await?;
     let (plan, usage) = locked.ok_or(Rejection::NotFound)?;
+    // One with the same key may have been admitted while this one waited, and may have taken the last place.
+    if let Some(key) = key
+        && let Some(before) = repeated(submissions::earlier_in(&mut tx, workspace, key, timing).await?)?
+    {
+        return Ok(before);
+    }
     match budget::admit(plan, usage) {
         Admission::Admit => {}
         Admission::MinutesExhausted => return Err(Rejection::MinutesExhausted),
         Admission::QueueFull => return Err(Rejection::QueueFull),
         Admission::BillingUnavailable => return Err(Rejection::BillingUnavailable),
     }
-    match submissions::insert(&mut tx, workspace, build, key, &shell.config.timing).await {
+    match submissions::insert(&mut tx, workspace, build, key, timing).await {
         Ok(id) => {
             tx.commit().await.map_err(store::Error::from)?;
             store::fail_point!("admission.committed");

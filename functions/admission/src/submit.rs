@@ -11,8 +11,8 @@ use protocol::build::{Build, Submit};
 use protocol::pipeline::Env;
 use rules::{pipeline, runnable};
 use sha2::{Digest as _, Sha256};
-use store::listing;
 use store::submissions::{self, Key, NewBuild, Source};
+use store::{listing, secrets};
 
 /// Admits a build of a pipeline.
 #[utoipa::path(
@@ -45,6 +45,7 @@ pub(crate) async fn submit(
     let source = submissions::source(&shell.store, api.workspace, &submit.pipeline).await?;
     let source = source.ok_or_else(|| Rejection::invalid("pipeline", "the workspace has no pipeline of that name"))?;
     let build = made_of(submit, source, &shell)?;
+    check_secrets(&shell, api, &build).await?;
     let admitted = admit::admit(&shell, api.workspace, &build, key).await?;
     answer(&shell, api, admitted).await
 }
@@ -60,8 +61,12 @@ pub(crate) async fn submit(
     ),
     responses(
         (status = 201, description = "admitted, now or by an earlier call with this key", body = Build),
+        (status = 402, description = "minutes_exhausted", body = Problem),
         (status = 404, description = "unknown", body = Problem),
         (status = 409, description = "build_not_final", body = Problem),
+        (status = 422, description = "a secret that is not set any more, or another call with this key", body = Problem),
+        (status = 429, description = "queue_full", body = Problem),
+        (status = 503, description = "billing_unavailable", body = Problem),
     )
 )]
 pub(crate) async fn retry(
@@ -80,6 +85,7 @@ pub(crate) async fn retry(
     if !first.status.is_final() {
         return Err(Rejection::BuildNotFinal);
     }
+    check_secrets(&shell, api, &first.build).await?;
     let admitted = admit::admit(&shell, api.workspace, &first.build, key).await?;
     answer(&shell, api, admitted).await
 }
@@ -122,6 +128,21 @@ fn check_env(env: &Env) -> Result<(), Rejection> {
         }
     }
     Ok(())
+}
+
+/// A secret that nobody has set would be an empty variable, and a build that is green for the wrong reason.
+async fn check_secrets(shell: &Shell, api: Api, build: &NewBuild) -> Result<(), Rejection> {
+    let named = build.secrets.iter().chain(&build.clone_secret).chain(build.registry_secrets.values());
+    let names: Vec<&str> = named.map(String::as_str).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let missing = secrets::missing(&shell.store, api.workspace, &names).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("the pipeline names secrets that are not set: {}", missing.join(", "));
+    Err(Rejection::invalid("secrets", detail))
 }
 
 /// The pipeline as it is now, with what the caller sets; the caller's variables win.

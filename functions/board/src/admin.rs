@@ -6,25 +6,19 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use edge::auth::{WorkerToken, new_token};
-use edge::{Json, Operator, Rejection, Shell};
+use edge::{Billing, Json, Operator, Rejection, Shell};
 use protocol::Problem;
 use protocol::admin::{CreatedToken, NewToken, PutWorkspace, TokenKind, Tokens, Workers, Workspaces};
 use protocol::pipeline_problems::slug_problem;
 use protocol::worker::Secret;
 use protocol::workspace::{PlanLimits, Workspace};
+use rules::billing::{BUILD_SECONDS_MAX, BUILDS_MAX, MINUTES_PER_MONTH};
 use store::{tokens, workers, workspaces};
-
-/// The most minutes of a plan: what the columns hold, in seconds.
-const MINUTES_MAX: u32 = 35_000_000;
-/// The longest that a build may run by any plan: a day.
-const BUILD_SECONDS_MAX: u32 = 86_400;
-/// The most builds of a plan.
-const BUILDS_MAX: u32 = 100_000_000;
 
 /// All workspaces, by name.
 #[utoipa::path(get, path = "/api/v1/admin/workspaces", tag = "admin", responses((status = 200, body = Workspaces)))]
 pub(crate) async fn workspaces(State(shell): State<Shell>, _: Operator) -> Result<Json<Workspaces>, Rejection> {
-    let workspaces = workspaces::list(&shell.store).await?.into_iter().map(shown).collect();
+    let workspaces = workspaces::list(&shell.store, &shell.config.timing).await?.into_iter().map(shown).collect();
     Ok(Json(Workspaces { workspaces }))
 }
 
@@ -38,6 +32,7 @@ pub(crate) async fn workspaces(State(shell): State<Shell>, _: Operator) -> Resul
     responses(
         (status = 200, description = "it was there", body = Workspace),
         (status = 201, description = "made", body = Workspace),
+        (status = 409, description = "billed_elsewhere: plans come from the billing service", body = Problem),
         (status = 422, description = "a field that can't be", body = Problem),
     )
 )]
@@ -50,7 +45,10 @@ pub(crate) async fn put_workspace(
     if let Some(problem) = slug_problem(&slug) {
         return Err(Rejection::invalid("slug", problem));
     }
-    put.plan.as_ref().map_or(Ok(()), |plan| check_plan("plan.", plan))?;
+    if let Some(plan) = &put.plan {
+        billed_here(&shell)?;
+        check_plan("plan.", plan)?;
+    }
     let mut tx = shell.store.begin().await?;
     let new = workspaces::insert(&mut tx, &slug).await?;
     if let Some(plan) = &put.plan {
@@ -79,7 +77,7 @@ pub(crate) async fn read_workspace(
 }
 
 async fn named(shell: &Shell, slug: &str) -> Result<Workspace, Rejection> {
-    let standing = workspaces::named(&shell.store, &without_nul(slug.to_owned())?).await?;
+    let standing = workspaces::named(&shell.store, &without_nul(slug.to_owned())?, &shell.config.timing).await?;
     standing.map(shown).ok_or(Rejection::NotFound)
 }
 
@@ -93,6 +91,7 @@ async fn named(shell: &Shell, slug: &str) -> Result<Workspace, Rejection> {
     responses(
         (status = 200, description = "set", body = PlanLimits),
         (status = 404, description = "unknown", body = Problem),
+        (status = 409, description = "billed_elsewhere: plans come from the billing service", body = Problem),
         (status = 422, description = "a field that can't be", body = Problem),
     )
 )]
@@ -102,6 +101,7 @@ pub(crate) async fn put_plan(
     Path(slug): Path<String>,
     Json(plan): Json<PlanLimits>,
 ) -> Result<Json<PlanLimits>, Rejection> {
+    billed_here(&shell)?;
     check_plan("", &plan)?;
     let mut tx = shell.store.begin().await?;
     if !workspaces::set_plan(&mut tx, &without_nul(slug.clone())?, &plan).await? {
@@ -112,12 +112,20 @@ pub(crate) async fn put_plan(
     Ok(Json(plan))
 }
 
+/// Refuses to set a plan where a billing service gives them: its next answer would undo it.
+fn billed_here(shell: &Shell) -> Result<(), Rejection> {
+    match shell.billing {
+        Billing::PlanTables => Ok(()),
+        Billing::Service(_) => Err(Rejection::BilledElsewhere),
+    }
+}
+
 fn check_plan(prefix: &str, plan: &PlanLimits) -> Result<(), Rejection> {
     for (field, value, range) in [
-        ("minutes_per_month", plan.minutes_per_month, 0..=MINUTES_MAX),
-        ("build_seconds_max", plan.build_seconds_max, 1..=BUILD_SECONDS_MAX),
-        ("running_max", plan.running_max, 0..=BUILDS_MAX),
-        ("pending_max", plan.pending_max, 0..=BUILDS_MAX),
+        ("minutes_per_month", plan.minutes_per_month, MINUTES_PER_MONTH),
+        ("build_seconds_max", plan.build_seconds_max, BUILD_SECONDS_MAX),
+        ("running_max", plan.running_max, BUILDS_MAX),
+        ("pending_max", plan.pending_max, BUILDS_MAX),
     ] {
         if !range.contains(&value) {
             let detail = format!("a number from {} to {}", range.start(), range.end());
@@ -140,7 +148,7 @@ pub(crate) async fn read_plan(
     _: Operator,
     Path(slug): Path<String>,
 ) -> Result<Json<PlanLimits>, Rejection> {
-    let standing = workspaces::named(&shell.store, &without_nul(slug)?).await?;
+    let standing = workspaces::named(&shell.store, &without_nul(slug)?, &shell.config.timing).await?;
     standing.and_then(|standing| standing.plan).map(|plan| Json(limits(plan))).ok_or(Rejection::NotFound)
 }
 
@@ -150,13 +158,18 @@ pub(crate) async fn read_plan(
     path = "/api/v1/admin/workspaces/{slug}/plan",
     tag = "admin",
     params(("slug" = String, Path, description = "the workspace's name")),
-    responses((status = 204, description = "gone"), (status = 404, description = "unknown", body = Problem))
+    responses(
+        (status = 204, description = "gone"),
+        (status = 404, description = "unknown", body = Problem),
+        (status = 409, description = "billed_elsewhere: plans come from the billing service", body = Problem),
+    )
 )]
 pub(crate) async fn delete_plan(
     State(shell): State<Shell>,
     _: Operator,
     Path(slug): Path<String>,
 ) -> Result<StatusCode, Rejection> {
+    billed_here(&shell)?;
     let gone = workspaces::clear_plan(&shell.store, &without_nul(slug)?).await?;
     if gone { Ok(StatusCode::NO_CONTENT) } else { Err(Rejection::NotFound) }
 }
@@ -181,9 +194,14 @@ pub(crate) async fn create_token(
     let token = new_token(new.kind);
     let WorkerToken { id, digest } = WorkerToken::of(&token);
     let workspace = new.workspace.as_deref();
-    match tokens::insert(&shell.store, &id, &digest, new.kind, workspace, &new.name).await {
+    let workspaces = new.workspaces.as_deref();
+    let stored = tokens::NewToken { id: &id, digest: &digest, kind: new.kind, workspace, workspaces, name: &new.name };
+    match tokens::insert(&shell.store, stored).await {
         Ok(true) => {}
-        Ok(false) => return Err(Rejection::invalid("workspace", "there is no workspace of that name")),
+        Ok(false) => {
+            let field = if workspaces.is_some() { "workspaces" } else { "workspace" };
+            return Err(Rejection::invalid(field, "there is no workspace of that name"));
+        }
         // Another token has the same first 8 digits: the next one will not.
         Err(store::Error::Conflict(_)) => return Err(Rejection::TryAgain),
         Err(error) => return Err(error.into()),
@@ -193,6 +211,7 @@ pub(crate) async fn create_token(
 }
 
 fn check_token(new: &NewToken) -> Result<(), Rejection> {
+    check_limits(new)?;
     match (new.kind, &new.workspace) {
         (TokenKind::Api, None) => Err(Rejection::invalid("workspace", "an api token belongs to a workspace: name it")),
         (TokenKind::Worker | TokenKind::Operator, Some(_)) => {
@@ -208,6 +227,21 @@ fn check_token(new: &NewToken) -> Result<(), Rejection> {
         }
         (TokenKind::Api | TokenKind::Worker | TokenKind::Operator, _) => Ok(()),
     }
+}
+
+/// A worker's token may be limited to some workspaces, no other.
+fn check_limits(new: &NewToken) -> Result<(), Rejection> {
+    let Some(workspaces) = &new.workspaces else { return Ok(()) };
+    if new.kind != TokenKind::Worker {
+        return Err(Rejection::invalid("workspaces", "only a worker token is limited to workspaces"));
+    }
+    if workspaces.is_empty() || workspaces.len() > 1000 {
+        return Err(Rejection::invalid("workspaces", "name 1 to 1,000 workspaces, or leave it out"));
+    }
+    if workspaces.iter().any(|slug| slug_problem(slug).is_some()) {
+        return Err(Rejection::invalid("workspaces", "not the name of a workspace"));
+    }
+    Ok(())
 }
 
 /// All tokens, newest first, without the tokens themselves.

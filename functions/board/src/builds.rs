@@ -1,14 +1,16 @@
 //! `/api/v1/builds`: builds as a workspace sees its own.
 
 use crate::pipelines::etag;
-use crate::waiting::{Needs, waiting_for};
+use crate::waiting::waiting_for;
 use axum::extract::{Path, Query, State};
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use edge::{Api, Json, Rejection, Shell, path};
 use protocol::build::{Build, Builds};
 use protocol::{Problem, Status};
+use rules::Seconds;
 use rules::pipeline::is_slug;
+use rules::routing::Needs;
 use serde::Deserialize;
 use store::listing::{self, Filter, Listed};
 use store::{workers, workspaces};
@@ -109,15 +111,18 @@ async fn placed(shell: &Shell, api: Api, listed: Vec<Listed>) -> Result<Vec<Buil
     if listed.iter().all(|listed| listed.build.status != Status::Pending) {
         return Ok(listed.into_iter().map(|listed| listed.build).collect());
     }
-    let standing = workspaces::standing(&shell.store, api.workspace).await?.ok_or(Rejection::NotFound)?;
-    let able = workers::at_work(&shell.store).await?;
-    let last = listed.iter().map(|listed| listed.number).max().unwrap_or(0);
-    let front = listing::front(&shell.store, api.workspace, last).await?;
-    let place = |Listed { mut build, number, requires, images }: Listed| {
+    let standing = workspaces::standing(&shell.store, api.workspace, &shell.config.timing).await?;
+    let standing = standing.ok_or(Rejection::NotFound)?;
+    let able = workers::at_work(&shell.store, api.workspace).await?;
+    let ids: Vec<Uuid> = listed.iter().map(|listed| listed.build.id).collect();
+    let fronts = listing::fronts(&shell.store, api.workspace, &ids).await?;
+    let place = |Listed { mut build, number, class, requires, images }: Listed| {
         if build.status == Status::Pending {
-            let needs = Needs { requires: &requires, images: &images };
-            build.position = Some(position(&front, number));
-            build.waiting_for = Some(waiting_for(standing.plan, standing.usage, standing.head, needs, &able));
+            let front = fronts.iter().find(|front| Some(front.class) == class);
+            let needs = Needs::of(&requires, images.iter().map(String::as_str));
+            let head = front.map(|front| Seconds(u32::try_from(front.head_seconds).unwrap_or(0)));
+            build.position = Some(front.map_or(0, |front| position(&front.numbers, number)));
+            build.waiting_for = Some(waiting_for(standing.plan, standing.usage, head, &needs, &able));
         }
         build
     };

@@ -76,7 +76,8 @@ impl Reader {
     }
 
     async fn page(&self) -> Result<Option<Page>, Rejection> {
-        let Some(progress) = log_pages::progress(&self.shell.store, self.workspace, self.id).await? else {
+        let timing = &self.shell.config.timing;
+        let Some(progress) = log_pages::progress(&self.shell.store, self.workspace, self.id, timing).await? else {
             return Ok(None);
         };
         let room = Room { bytes: self.bytes_left, size: size_as_event };

@@ -51,7 +51,8 @@ pub(crate) async fn read(
 ) -> Result<Response, Rejection> {
     let id = path::uuid(&id)?;
     let after = number("after", asked.after.as_deref())?;
-    let progress = log_pages::progress(&shell.store, api.workspace, id).await?.ok_or(Rejection::NotFound)?;
+    let progress = log_pages::progress(&shell.store, api.workspace, id, &shell.config.timing).await?;
+    let progress = progress.ok_or(Rejection::NotFound)?;
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.contains("text/event-stream") {
         let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
@@ -125,9 +126,9 @@ impl Page {
         Ok(Self { chunks, last_seq, more, progress })
     }
 
-    /// Whether the build is final and this page reaches the end of its log.
+    /// Whether the build is final, nothing more of its log may come, and this page reaches its end.
     pub(crate) fn is_last(&self) -> bool {
-        self.progress.status.is_final() && !self.more
+        self.progress.status.is_final() && !self.progress.is_awaited && !self.more
     }
 
     /// What a live log says at its end.

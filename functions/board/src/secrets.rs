@@ -42,6 +42,9 @@ pub(crate) async fn put(
     if value.0.len() > SECRET_MAX_BYTES {
         return Err(Rejection::TooLarge("a secret's value holds at most 64 KiB".into()));
     }
+    if value.0.is_empty() {
+        return Err(Rejection::invalid("value", "a secret holds at least one byte; delete it to have none"));
+    }
     if value.0.contains('\0') {
         return Err(Rejection::invalid("value", "a variable's value holds no NUL"));
     }

@@ -3,24 +3,16 @@
 use protocol::build::WaitingFor;
 use rules::Seconds;
 use rules::budget::{Grant, Plan, Usage, reserve};
+use rules::routing::Needs;
 use store::workers::Able;
 
-/// What a build needs of a worker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs<'a> {
-    /// Labels that it must have.
-    pub(crate) requires: &'a [String],
-    /// The images of its steps.
-    pub(crate) images: &'a [String],
-}
-
-/// Decides what a pending build of a workspace waits for. `head` is how long the workspace's oldest build asks to run,
-/// which is the next to go.
+/// Decides what a pending build of a workspace waits for. `head` is how long the oldest build of its queue asks to
+/// run, which is the next to go.
 pub(crate) fn waiting_for(
     plan: Option<Plan>,
     usage: Usage,
     head: Option<Seconds>,
-    needs: Needs<'_>,
+    needs: &Needs,
     workers: &[Able],
 ) -> WaitingFor {
     let Some(plan) = plan else { return WaitingFor::Billing };
@@ -28,7 +20,7 @@ pub(crate) fn waiting_for(
         WaitingFor::Minutes
     } else if usage.running >= plan.running_max {
         WaitingFor::RunningLimit
-    } else if workers.iter().any(|worker| can_take(worker, needs)) {
+    } else if workers.iter().any(|worker| needs.covered_by(&worker.isolation, &worker.labels)) {
         WaitingFor::Capacity
     } else {
         WaitingFor::NoWorkerMatches
@@ -43,13 +35,6 @@ fn lacks_minutes(plan: Plan, usage: Usage, head: Seconds) -> bool {
     }
 }
 
-/// Whether a worker's labels and back ends cover what a build needs.
-fn can_take(worker: &Able, needs: Needs<'_>) -> bool {
-    let has = |back_end: &str| worker.isolation.iter().any(|own| own == back_end);
-    let runs = |image: &String| if image == "host" { has("bubblewrap") } else { has("docker") || has("ecs") };
-    needs.requires.iter().all(|label| worker.labels.contains(label)) && needs.images.iter().all(runs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,9 +47,8 @@ mod tests {
     }
 
     fn check(plan: Option<Plan>, usage: Usage, workers: &[Able], expected: WaitingFor) {
-        let (requires, images) = (["arch=arm64".to_owned()], ["host".to_owned()]);
-        let needs = Needs { requires: &requires, images: &images };
-        assert_eq!(waiting_for(plan, usage, Some(Seconds(1800)), needs, workers), expected);
+        let needs = Needs::of(&["arch=arm64".to_owned()], ["host"]);
+        assert_eq!(waiting_for(plan, usage, Some(Seconds(1800)), &needs, workers), expected);
     }
 
     #[test]

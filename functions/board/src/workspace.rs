@@ -9,16 +9,17 @@ use store::workspaces::{self, Standing};
 /// The token's own workspace.
 #[utoipa::path(get, path = "/api/v1/workspace", tag = "workspace", responses((status = 200, body = Workspace)))]
 pub(crate) async fn read(State(shell): State<Shell>, api: Api) -> Result<Json<Workspace>, Rejection> {
-    let standing = workspaces::standing(&shell.store, api.workspace).await?;
+    let standing = workspaces::standing(&shell.store, api.workspace, &shell.config.timing).await?;
     standing.map(|standing| Json(shown(standing))).ok_or(Rejection::NotFound)
 }
 
 /// A workspace as it is shown.
 pub(crate) fn shown(standing: Standing) -> Workspace {
-    let Standing { slug, plan, usage, .. } = standing;
+    let Standing { slug, plan, plan_fetched_at, usage, .. } = standing;
     Workspace {
         slug,
         limits: plan.map(limits),
+        plan_fetched_at,
         charged_seconds: usage.charged.0,
         reserved_seconds: usage.reserved.0,
         left_seconds: plan.map(|plan| left(plan, usage.charged).0),

@@ -1,11 +1,14 @@
 //! How did it end, what does it cost? (SPEC.md, Per-build worker calls; Budget)
 
+mod end;
+
+use axum::Extension;
 use axum::extract::{Path, State};
-use edge::{Json, Rejection, Routes, Shell, WorkerToken};
+use edge::{Combiner, Json, Rejection, Routes, Shell, WorkerToken};
+use end::Call;
+use protocol::Problem;
 use protocol::worker::{Complete, Completed};
-use protocol::{Code, Problem};
-use rules::ending::{self, Decision, Held, Refusal, Report};
-use store::builds::{self, End, Standing};
+use std::sync::Arc;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
@@ -14,12 +17,11 @@ const MESSAGE_MAX_BYTES: usize = 1024;
 /// The longest name of a commit: a SHA-256 in hex.
 const COMMIT_MAX_BYTES: usize = 64;
 
-/// How often a complete that meets another change of its build looks again. A running build changes its state once.
-const LOOKS_MAX: usize = 3;
+type Completes = Combiner<Call, Completed>;
 
 /// The route of this function.
 pub fn routes() -> Routes {
-    Routes::new().routes(routes!(complete))
+    Routes::new().routes(routes!(complete)).layer(Extension(Arc::<Completes>::default()))
 }
 
 /// Ends a build; the same status and reason again from the same token is the same answer.
@@ -39,70 +41,15 @@ pub fn routes() -> Routes {
 )]
 async fn complete(
     State(shell): State<Shell>,
+    Extension(completes): Extension<Arc<Completes>>,
     token: WorkerToken,
-    Path(id): Path<Uuid>,
+    Path(build): Path<Uuid>,
     Json(mut report): Json<Complete>,
 ) -> Result<Json<Completed>, Rejection> {
     tidy(&mut report);
-    for _ in 0..LOOKS_MAX {
-        if let Some(completed) = attempt(&shell, &token, id, &report).await? {
-            return Ok(Json(completed));
-        }
-    }
-    Err(Rejection::TryAgain)
-}
-
-/// Reads, decides, writes under a guard. `None`: the build was changed in between; look again.
-async fn attempt(
-    shell: &Shell,
-    token: &WorkerToken,
-    id: Uuid,
-    report: &Complete,
-) -> Result<Option<Completed>, Rejection> {
-    let (held, before) = match builds::standing(&shell.store, id, token.parts()).await? {
-        Standing::Unauthorized => return Err(Rejection::Unauthorized),
-        Standing::NotFound => return Err(Rejection::NotFound),
-        Standing::Held { held, duration_ms, charged_seconds } => {
-            (held, Completed { status: report.status, duration_ms, charged_seconds })
-        }
-    };
-    if let Some(answer) = decided(held, report, before)? {
-        return Ok(Some(answer));
-    }
-    let reason = ending::reason_or_default(report.status, report.end_reason, held.cancel);
-    let end = End::Completed { token: &token.id, digest: &token.digest, report, reason };
-    let ended = builds::finish(&shell.store, id, &end).await?;
-    Ok(ended.map(|ended| {
-        tracing::info!(
-            build.id = %id, build.status = %report.status, end_reason = reason.map(tracing::field::display),
-            duration_ms = ended.duration_ms, charged_seconds = ended.charged_seconds, "build ended"
-        );
-        let (duration_ms, charged_seconds) = (ended.duration_ms, ended.charged_seconds);
-        Completed { status: report.status, duration_ms, charged_seconds }
-    }))
-}
-
-/// What the rule says before anything is written: an answer that was given before, a refusal, or `None` to go on.
-fn decided(held: Held, report: &Complete, before: Completed) -> Result<Option<Completed>, Rejection> {
-    let said = Report {
-        status: report.status,
-        end_reason: report.end_reason,
-        last_seq: report.last_seq,
-        logs_lost: report.logs_lost,
-    };
-    match ending::complete(held, said) {
-        Decision::End => Ok(None),
-        Decision::Repeat => Ok(Some(before)),
-        Decision::Ended => Err(Rejection::ended(held.status, held.end_reason)),
-        Decision::LogsMissing { expected_seq } => Err(Rejection::Sequence { code: Code::LogsMissing, expected_seq }),
-        Decision::Refused(Refusal::NotFinal) => Err(Rejection::invalid("status", "not a final status")),
-        Decision::Refused(Refusal::NobodyCancelled) => {
-            Err(Rejection::invalid("status", "nobody asked for this build's end"))
-        }
-        Decision::Refused(Refusal::ReasonMismatch) => {
-            Err(Rejection::invalid("end_reason", "not a reason that a worker gives for this status"))
-        }
-    }
+    let batch_max = shell.config.batch_max;
+    let serve = move |calls| end::serve(shell.clone(), calls);
+    completes.call(Call { token, build, report }, batch_max, serve).await.map(Json)
 }
 
 /// A report is never refused for what it says to people: that is cut to what can be stored.

@@ -31,8 +31,12 @@ async fn heartbeat(
     State(shell): State<Shell>,
     token: WorkerToken,
     Path(id): Path<Uuid>,
-    Json(beat): Json<Heartbeat>,
+    Json(mut beat): Json<Heartbeat>,
 ) -> Result<Json<Renewed>, Rejection> {
+    // What a worker says to people never costs it its lease: Postgres can't store NUL.
+    if let Some(phase) = &mut beat.phase {
+        phase.retain(|letter| letter != '\0');
+    }
     let renewed = builds::renew(&shell.store, id, token.parts(), &beat, &shell.config.timing).await?;
     if let Some(renewed) = renewed {
         tracing::debug!(build.id = %id, lease.ttl_ms = renewed.lease_ttl_ms, "lease renewed");

@@ -4,6 +4,7 @@
 //! A sweep writes only what is due, in bounded batches, each row's failure on its own. Two at once do no harm: every
 //! write repeats in its guard what was found.
 
+mod plans;
 mod sweep;
 
 pub use sweep::sweep;

@@ -1,16 +1,17 @@
 //! One sweep: after the pause rule, each kind of what is due, in its order.
 
+use crate::plans;
+use edge::config::ClaimOrder;
 use edge::{Rejection, Shell};
 use protocol::EndReason;
 use protocol::admin::Swept;
 use rules::lease::Due;
 use rules::runnable;
-use store::builds::{self, End};
-use store::{submissions, sweeps};
+use store::{endings, submissions, sweeps};
 use uuid::Uuid;
 
 /// How many batches of one kind a sweep works through; what is left is the next sweep's.
-const BATCHES_MAX: usize = 20;
+pub(crate) const BATCHES_MAX: usize = 20;
 
 /// Sweeps the board once.
 ///
@@ -24,18 +25,24 @@ pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
     if !paused {
         end_due(shell, &mut swept).await?;
     }
+    if sweeps::set_order(&shell.store, shell.config.claim_order == ClaimOrder::Fair).await? {
+        tracing::info!(order = ?shell.config.claim_order, "order of claims set");
+    }
     roll_month(shell).await?;
     expire(shell, &mut swept).await?;
     end_unrunnable(shell, &mut swept).await?;
     purge(shell, &mut swept).await?;
     sweeps::forget(&shell.store, &shell.config.timing).await?;
+    sweeps::forget_queues(&shell.store).await?;
+    // Last, since it waits for others: nothing else of a sweep is late for it.
+    plans::tend(shell, &mut swept).await?;
     tell(&swept);
     Ok(swept)
 }
 
-/// A sweep that did nothing is no news: the metrics say when the last one was.
+/// A sweep that did nothing but fetch plans is no news: the metrics say when the last one was.
 fn tell(swept: &Swept) {
-    if *swept == Swept::default() {
+    if (Swept { plans_fetched: 0, ..*swept }) == Swept::default() {
         return;
     }
     tracing::info!(
@@ -43,6 +50,8 @@ fn tell(swept: &Swept) {
         sweep.overdue = swept.overdue,
         sweep.expired = swept.expired,
         sweep.purged = swept.purged,
+        sweep.plans_failed = swept.plans_failed,
+        sweep.plans_lapsed = swept.plans_lapsed,
         sweep.errors = swept.errors,
         sweep.paused = swept.paused,
         "swept"
@@ -56,11 +65,7 @@ async fn end_due(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
         let errors = swept.errors;
         let due = sweeps::due(&shell.store, timing).await?;
         for (build, why) in &due {
-            let end = match why {
-                Due::Lost => End::Lost(timing),
-                Due::Overdue => End::Overdue(timing),
-            };
-            match builds::finish(&shell.store, *build, &end).await {
+            match endings::reap(&shell.store, *build, *why, timing).await {
                 Ok(Some(ended)) => note(*build, *why, ended.charged_seconds, swept),
                 // Renewed or ended since it was found.
                 Ok(None) => {}
@@ -82,7 +87,7 @@ fn note(build: Uuid, why: Due, charged_seconds: u32, swept: &mut Swept) {
     tracing::warn!(build.id = %build, why = ?why, charged_seconds, "build reaped");
 }
 
-fn failed(id: Uuid, error: &store::Error, swept: &mut Swept) {
+pub(crate) fn failed(id: Uuid, error: &store::Error, swept: &mut Swept) {
     swept.errors += 1;
     tracing::error!(id = %id, %error, "could not be swept");
 }
@@ -118,10 +123,16 @@ async fn end_unrunnable(shell: &Shell, swept: &mut Swept) -> Result<(), Rejectio
     for workspace in sweeps::exhausted(&shell.store).await? {
         end_pending(shell, workspace, None, EndReason::MinutesExhausted, swept).await;
     }
-    for head in sweeps::unverified(&shell.store).await? {
-        let facts = &head.facts;
-        if let Some(reason) = runnable::unrunnable(facts.has_pipeline, &facts.repository, &facts.git_ref) {
-            end_pending(shell, head.workspace, Some(&[head.build]), reason, swept).await;
+    for _ in 0..BATCHES_MAX {
+        let before = (swept.expired, swept.errors);
+        for build in sweeps::unverified(&shell.store).await? {
+            let facts = &build.facts;
+            if let Some(reason) = runnable::unrunnable(facts.has_pipeline, &facts.repository, &facts.git_ref) {
+                end_pending(shell, build.workspace, Some(&[build.build]), reason, swept).await;
+            }
+        }
+        if swept.expired == before.0 || swept.errors > before.1 {
+            break;
         }
     }
     Ok(())
@@ -153,6 +164,6 @@ async fn purge(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn batch() -> usize {
+pub(crate) fn batch() -> usize {
     usize::try_from(sweeps::BATCH).unwrap_or(usize::MAX)
 }

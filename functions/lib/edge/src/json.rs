@@ -39,6 +39,10 @@ fn is_json(request: &Request) -> bool {
 ///
 /// [`Rejection::BadRequest`] that says where and what. It does not repeat values: they may be secret.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
+    // serde takes a list for a struct as well: its fields in their order, without their names.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Rejection::BadRequest("body: not an object".into()));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, inner) = (error.path().to_string(), error.inner());
@@ -54,9 +58,14 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
     Ok(value)
 }
 
-/// serde's messages name the value that they met (`invalid type: string "…"`): all but field names is left out.
+/// serde's messages name the value that they met (`invalid type: string "…"`, ``unknown variant `…` ``): all but field names is
+/// left out.
 fn without_values(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or("");
+    if let Some(rest) = message.strip_prefix("unknown variant ") {
+        let expected = rest.rsplit_once(", expected ").map_or("another word", |(_, expected)| expected);
+        return format!("unknown variant, expected {expected}");
+    }
     match message.split_once(": ") {
         Some((kind, rest)) if kind.starts_with("invalid") => match rest.rsplit_once(", expected ") {
             Some((_, expected)) => format!("{kind}, expected {expected}"),

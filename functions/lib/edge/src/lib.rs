@@ -1,7 +1,9 @@
-//! What every function has in common at its edge: configuration, tokens, JSON, errors as statuses, telemetry, and how it
-//! is served, on Lambda or on a socket.
+//! What every function has in common at its edge: configuration, tokens, plans, JSON, errors as statuses, telemetry, and
+//! how it is served, on Lambda or on a socket.
 
 pub mod auth;
+pub mod billing;
+pub mod combine;
 pub mod config;
 pub mod json;
 pub mod path;
@@ -13,6 +15,8 @@ pub mod shell;
 pub mod telemetry;
 
 pub use auth::{Api, Operator, WorkerToken};
+pub use billing::Billing;
+pub use combine::Combiner;
 pub use config::Config;
 pub use json::Json;
 pub use rejection::Rejection;

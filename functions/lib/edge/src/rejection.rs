@@ -39,6 +39,9 @@ pub enum Rejection {
     /// 409: a retry of a build that has not ended.
     #[error("build not final")]
     BuildNotFinal,
+    /// 409: plans come from the billing service, not from operators.
+    #[error("billed elsewhere")]
+    BilledElsewhere,
     /// 412: changed by somebody else since it was read.
     #[error("concurrent update")]
     ConcurrentUpdate,
@@ -108,6 +111,11 @@ impl Rejection {
             Self::BuildNotFinal => {
                 (S::CONFLICT, Code::BuildNotFinal, "the build has not ended; cancel it first".into())
             }
+            Self::BilledElsewhere => (
+                S::CONFLICT,
+                Code::BilledElsewhere,
+                "plans come from the billing service (CALLBOARD_BILLING_URL); set it there".into(),
+            ),
             Self::ConcurrentUpdate => {
                 (S::PRECONDITION_FAILED, Code::ConcurrentUpdate, "changed since you read it; read it again".into())
             }
@@ -165,6 +173,7 @@ impl Rejection {
             | Self::MinutesExhausted
             | Self::NotFound
             | Self::BuildNotFinal
+            | Self::BilledElsewhere
             | Self::ConcurrentUpdate
             | Self::TooLarge(_)
             | Self::UnsupportedMediaType

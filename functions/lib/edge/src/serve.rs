@@ -5,11 +5,14 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use std::error::Error;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Info, OpenApi};
+use utoipa::openapi::{ContentBuilder, Info, OpenApi, Ref, RefOr, ResponseBuilder};
 
 /// The largest body that any call takes, unless its route says otherwise: 1 MiB.
 pub const BODY_MAX_BYTES: usize = 1024 * 1024;
+
+const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The OpenAPI document of `routes`: what each of them says of itself, and that they want a bearer token.
 #[must_use]
@@ -20,7 +23,46 @@ pub fn document(routes: Routes) -> OpenApi {
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    for item in document.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        for operation in operations.into_iter().flatten() {
+            add_common_refusals(operation);
+            call_problems_by_their_type(operation);
+        }
+    }
     document
+}
+
+/// Refusals are `application/problem+json`, which the routes' own words can't say.
+fn call_problems_by_their_type(operation: &mut Operation) {
+    let refusals = operation.responses.responses.iter_mut().filter(|(status, _)| status.as_str() >= "400");
+    for (_, response) in refusals {
+        if let RefOr::T(response) = response
+            && let Some(content) = response.content.shift_remove("application/json")
+        {
+            response.content.insert(PROBLEM_TYPE.into(), content);
+        }
+    }
+}
+
+/// What any call may be refused with, besides what its route says of itself.
+fn add_common_refusals(operation: &mut Operation) {
+    let open = operation.security.as_ref().is_some_and(|security| security.contains(&SecurityRequirement::default()));
+    let mut refusals = vec![("503", "the database does not answer, or another call was in the way: try again")];
+    if !open {
+        refusals.push(("401", "no token, or one that is unknown, revoked or of another kind"));
+    }
+    if operation.request_body.is_some() {
+        refusals.push(("400", "the body is not the JSON that this call takes"));
+        refusals.push(("413", "the body is too large"));
+        refusals.push(("415", "the body is not application/json"));
+    }
+    for (status, description) in refusals {
+        let problem = Ref::from_schema_name("Problem");
+        let content = ContentBuilder::new().schema(Some(problem)).build();
+        let response = ResponseBuilder::new().description(description).content(PROBLEM_TYPE, content);
+        operation.responses.responses.entry(status.into()).or_insert_with(|| response.build().into());
+    }
 }
 
 /// The routes as a service: with request ids, limits, and a problem for every refusal.

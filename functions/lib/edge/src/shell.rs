@@ -1,5 +1,6 @@
-//! What a handler works with: the store, the settings, the key.
+//! What a handler works with: the store, the settings, the key, where plans come from.
 
+use crate::billing::Billing;
 use crate::config::{BadSetting, Config};
 use crate::seal::Seal;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub struct Shell {
     pub config: Arc<Config>,
     /// What seals secrets and signs log tokens.
     pub seal: Seal,
+    /// Where plans come from.
+    pub billing: Billing,
 }
 
 impl Shell {
@@ -21,13 +24,14 @@ impl Shell {
     ///
     /// # Errors
     ///
-    /// [`BadSetting`] if the database's address can't be read.
+    /// [`BadSetting`] if the database's address can't be read, or there can be no such billing service.
     pub fn new(config: Config) -> Result<Self, BadSetting> {
         let store = Store::connect_lazy(&config.database_url, config.database_connections).map_err(|_| BadSetting {
             name: "CALLBOARD_DATABASE_URL",
             problem: "not an address of a Postgres database",
         })?;
         let seal = Seal::new(&config.secrets_key);
-        Ok(Self { store, config: Arc::new(config), seal })
+        let billing = Billing::new(&config)?;
+        Ok(Self { store, config: Arc::new(config), seal, billing })
     }
 }

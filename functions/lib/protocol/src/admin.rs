@@ -67,6 +67,9 @@ pub struct NewToken {
     /// For an `api` token: its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// For a `worker` token: the workspaces whose builds it may take; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspaces: Option<Vec<String>>,
     /// What it is for, in the operator's own words.
     #[serde(default)]
     pub name: String,
@@ -92,6 +95,9 @@ pub struct Token {
     /// For an `api` token: its workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// For a `worker` token: the workspaces whose builds it may take; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspaces: Option<Vec<String>>,
     /// What it is for.
     pub name: String,
     /// When it was made.
@@ -149,6 +155,15 @@ pub struct Swept {
     pub expired: u64,
     /// Ended builds that were purged.
     pub purged: u64,
+    /// Plans that the billing service gave.
+    #[serde(default)]
+    pub plans_fetched: u64,
+    /// Plans that it was asked for and did not give.
+    #[serde(default)]
+    pub plans_failed: u64,
+    /// Plans taken out of effect because they are stale.
+    #[serde(default)]
+    pub plans_lapsed: u64,
     /// Whether ends are held back after an outage.
     pub paused: bool,
     /// Rows that could not be ended; the next sweep tries again.

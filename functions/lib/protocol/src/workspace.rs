@@ -11,6 +11,10 @@ pub struct Workspace {
     pub slug: String,
     /// What the plan allows, if it can be read.
     pub limits: Option<PlanLimits>,
+    /// As of when the billing service's plan counts; absent where operators set plans. After 15 minutes it can't be relied on:
+    /// the next submit asks for it again, and the sweep does while builds wait or run.
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none", default)]
+    pub plan_fetched_at: Option<OffsetDateTime>,
     /// Seconds charged this month (UTC).
     pub charged_seconds: u32,
     /// Seconds that running builds have reserved.

@@ -3,11 +3,13 @@
 //! Everything here is a pure function of its arguments. No I/O, no clock, no dice: instants, ids and randomness come
 //! in as arguments, `now` is always the last one. What a rule decides here, the database repeats as a guard.
 
+pub mod billing;
 pub mod budget;
 pub mod ending;
 pub mod lease;
 pub mod logs;
 pub mod pipeline;
+pub mod routing;
 pub mod runnable;
 pub mod status;
 pub mod timing;

@@ -37,15 +37,23 @@ pub fn repository(address: &str) -> Result<(), BadRepository> {
     if !plain || address.len() > 2048 || host.is_empty() || !port_is_fine || rest.contains(['?', '#']) {
         return Err(BadRepository::Malformed);
     }
-    if host_is_fine(host) { Ok(()) } else { Err(BadRepository::Malformed) }
+    if host_is_fine(host) && escapes_are_fine(rest) { Ok(()) } else { Err(BadRepository::Malformed) }
+}
+
+/// Whether every `%` begins an escape, and none stands for a control character, NUL among them.
+fn escapes_are_fine(rest: &str) -> bool {
+    rest.split('%').skip(1).all(|escape| {
+        let byte = escape.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        byte.is_some_and(|byte| !byte.is_ascii_control())
+    })
 }
 
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     if authority.starts_with('[') {
-        return match authority.split_once("]:") {
-            Some((host, port)) => (host, Some(port)),
-            None => (authority, None),
-        };
+        let end = authority.find(']').map_or(authority.len(), |end| end + 1);
+        let (host, rest) = authority.split_at(end);
+        // What follows the bracket is a port or nothing; anything else is no number, so it is refused as one.
+        return (host, (!rest.is_empty()).then(|| rest.strip_prefix(':').unwrap_or("?")));
     }
     match authority.split_once(':') {
         Some((host, port)) => (host, Some(port)),
@@ -55,7 +63,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
 
 fn host_is_fine(host: &str) -> bool {
     if let Some(v6) = host.strip_prefix('[') {
-        return v6.trim_end_matches(']').parse::<std::net::Ipv6Addr>().is_ok();
+        return v6.strip_suffix(']').is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok());
     }
     !host.starts_with(['-', '.'])
         && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
@@ -148,6 +156,16 @@ mod tests {
             ("https://", BadRepository::Malformed),
             ("https:///a", BadRepository::Malformed),
             ("https://-x/a", BadRepository::Malformed),
+            ("https://[::1", BadRepository::Malformed),
+            ("https://[::1/a", BadRepository::Malformed),
+            ("https://[::1]]]/a", BadRepository::Malformed),
+            ("https://[::1]8443/a", BadRepository::Malformed),
+            ("https://[::1]:/a", BadRepository::Malformed),
+            ("https://[]/a", BadRepository::Malformed),
+            ("https://git.example/a%00b", BadRepository::Malformed),
+            ("https://git.example/a%0Ab", BadRepository::Malformed),
+            ("https://git.example/a%", BadRepository::Malformed),
+            ("https://git.example/a%zz", BadRepository::Malformed),
             ("https://git.example/a b", BadRepository::Malformed),
             ("https://git.example/a\n", BadRepository::Malformed),
             ("https://git.example/a?b", BadRepository::Malformed),
@@ -225,6 +243,8 @@ mod tests {
                 prop_assert!(address.to_lowercase().starts_with("https://"));
                 let authority = address[8..].split('/').next().unwrap_or("");
                 prop_assert!(!authority.contains('@') && !authority.is_empty());
+                prop_assert_eq!(authority.contains('['), authority.contains(']'));
+                prop_assert!(authority.matches(['[', ']']).count() <= 2);
             }
         }
     }

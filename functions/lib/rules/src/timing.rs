@@ -33,6 +33,10 @@ pub struct Timing {
     pub late_logs: Duration,
     /// How long an `Idempotency-Key` is kept (24 h).
     pub idempotency: Duration,
+    /// How old the billing service's answer about a plan may be before it is asked again (60 s).
+    pub billing_refresh: Duration,
+    /// How old its answer may be before the plan counts as unreadable (15 min).
+    pub billing_stale: Duration,
 }
 
 impl Default for Timing {
@@ -50,6 +54,8 @@ impl Default for Timing {
             fence_margin: s(15),
             late_logs: s(600),
             idempotency: s(24 * 3600),
+            billing_refresh: s(60),
+            billing_stale: s(15 * 60),
         }
     }
 }

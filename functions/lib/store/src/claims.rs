@@ -1,5 +1,5 @@
-//! Taking a build out of the queue (SPEC.md, Claim): one statement that decides under the workspace's lock and answers with
-//! the job, so that nothing which can fail comes after the commit.
+//! Taking builds out of the queues (SPEC.md, Claim): one statement that decides under the workspaces' locks and answers with
+//! the jobs, so that nothing which can fail comes after the commit.
 
 use crate::{Error, Store};
 use protocol::pipeline::{Env, Step};
@@ -18,22 +18,24 @@ pub enum Claimed {
     Ended(Uuid),
     /// No such worker token, or revoked.
     Unauthorized,
-    /// The workspace's oldest build was admitted under other rules, or its pipeline is gone.
-    Unverified {
-        /// The build.
-        build: Uuid,
-        /// Its workspace.
-        workspace: Uuid,
-    },
-    /// The workspace's month is spent.
-    Exhausted(Uuid),
     /// Others hold what could be taken; wait for this workspace.
     Contended(Uuid),
     /// Nothing to do.
     Nothing,
 }
 
-/// Which workspaces and builds the caller has already decided on, in this claim.
+/// Workers that may take the same builds: one token's, with the same back ends and labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fleet<'a> {
+    /// The token's id and digest.
+    pub token: (&'a str, &'a [u8]),
+    /// Its back ends.
+    pub isolation: &'a [String],
+    /// Its labels.
+    pub labels: &'a [String],
+}
+
+/// Which workspaces and builds the caller has already decided on, in this call.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Builds found runnable.
@@ -44,59 +46,98 @@ pub struct Known {
     pub wait: Option<Uuid>,
 }
 
-/// Gives the worker the oldest build of the first eligible workspace.
+/// What a call came to.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// What each `claim_id` came to.
+    pub claims: Vec<(Uuid, Claimed)>,
+    /// Builds that were admitted under other rules, or whose pipeline is gone, with their workspaces: to be ended or verified
+    /// before the claims that got nothing are asked again.
+    pub unverified: Vec<(Uuid, Uuid)>,
+}
+
+/// Gives each claim of a fleet a build, in the order of the board. `claim_id`s must differ.
 ///
 /// # Errors
 ///
-/// [`Error::Conflict`] if the same `claim_id` took another build at this moment: ask again to get that one.
-pub async fn take(
+/// [`Error::Conflict`] if one of the claims took another build at this moment: ask again to get that one. Nothing was
+/// written then.
+pub async fn serve(
     store: &Store,
-    token: (&str, &[u8]),
-    request: &ClaimRequest,
+    fleet: Fleet<'_>,
+    claims: &[&ClaimRequest],
     timing: &Timing,
     known: &Known,
-) -> Result<Claimed, Error> {
-    let worker = &request.worker;
+) -> Result<Served, Error> {
     fail::fail_point!("claim.asked");
-    let row = sqlx::query!(
-        r#"select outcome, build, workspace, max_seconds, deadline_in_ms, spec as "spec: Json<Spec>",
+    let of = |word: fn(&ClaimRequest) -> &String| claims.iter().map(|claim| word(claim).clone()).collect::<Vec<_>>();
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, spec as "spec: Json<Spec>",
                sealed as "sealed: Json<Vec<Sealed>>"
-           from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"#,
-        token.0,
-        token.1,
-        request.claim_id,
+           from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"#,
+        fleet.token.0,
+        fleet.token.1,
+        &claims.iter().map(|claim| claim.claim_id).collect::<Vec<_>>(),
+        &of(|claim| &claim.worker.name),
+        &of(|claim| &claim.worker.version),
+        &of(|claim| &claim.worker.host_id),
+        fleet.isolation,
+        fleet.labels,
         ms(timing.lease),
         seconds(timing.deadline_max),
         rules::runnable::RULES_VERSION,
+        ms(timing.billing_stale),
         &known.verified,
         &known.skip,
         known.wait,
-        worker.name,
-        worker.version,
-        worker.host_id,
-        &worker.isolation,
-        &worker.labels,
     )
-    .fetch_one(&store.pool)
+    .fetch_all(&store.pool)
     .await?;
     fail::fail_point!("claim.taken");
-    let (build, workspace) = (row.build.unwrap_or_default(), row.workspace.unwrap_or_default());
-    match row.outcome.as_deref() {
-        Some("claimed" | "repeat") => Ok(Claimed::Build(Box::new(Taken {
-            build,
-            workspace,
-            spec: row.spec.map(|spec| spec.0).ok_or_else(|| Error::Unreadable(format!("the spec of {build}")))?,
-            max_duration_seconds: row.max_seconds.unwrap_or(0),
-            deadline_in_ms: row.deadline_in_ms.unwrap_or(0),
-            sealed: row.sealed.map(|sealed| sealed.0).unwrap_or_default(),
-        }))),
-        Some("ended") => Ok(Claimed::Ended(build)),
-        Some("unauthorized") => Ok(Claimed::Unauthorized),
-        Some("unverified") => Ok(Claimed::Unverified { build, workspace }),
-        Some("exhausted") => Ok(Claimed::Exhausted(workspace)),
-        Some("contended") => Ok(Claimed::Contended(workspace)),
-        Some("none") => Ok(Claimed::Nothing),
-        other => Err(Error::Unreadable(format!("claim_build's outcome {other:?}"))),
+    let mut served = Served::default();
+    for row in rows {
+        row.read(&mut served)?;
+    }
+    Ok(served)
+}
+
+struct Row {
+    claim: Option<Uuid>,
+    outcome: String,
+    build: Option<Uuid>,
+    workspace: Option<Uuid>,
+    max_seconds: Option<i32>,
+    deadline_in_ms: Option<i64>,
+    spec: Option<Json<Spec>>,
+    sealed: Option<Json<Vec<Sealed>>>,
+}
+
+impl Row {
+    fn read(self, served: &mut Served) -> Result<(), Error> {
+        let (build, workspace) = (self.build.unwrap_or_default(), self.workspace.unwrap_or_default());
+        let claimed = match self.outcome.as_str() {
+            "unverified" => {
+                served.unverified.push((build, workspace));
+                return Ok(());
+            }
+            "claimed" | "repeat" => Claimed::Build(Box::new(Taken {
+                build,
+                workspace,
+                spec: self.spec.map(|spec| spec.0).ok_or_else(|| Error::Unreadable(format!("the spec of {build}")))?,
+                max_duration_seconds: self.max_seconds.unwrap_or(0),
+                deadline_in_ms: self.deadline_in_ms.unwrap_or(0),
+                sealed: self.sealed.map(|sealed| sealed.0).unwrap_or_default(),
+            })),
+            "ended" => Claimed::Ended(build),
+            "unauthorized" => Claimed::Unauthorized,
+            "contended" => Claimed::Contended(workspace),
+            "none" => Claimed::Nothing,
+            other => return Err(Error::Unreadable(format!("claim_builds' outcome {other}"))),
+        };
+        let claim = self.claim.ok_or_else(|| Error::Unreadable(format!("{} without a claim", self.outcome)))?;
+        served.claims.push((claim, claimed));
+        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! The only SQL of the project: a module per table, a query per function. Rust decides; SQL can only refuse.
 
+pub mod billing;
 pub mod builds;
 pub mod claims;
+pub mod endings;
 pub mod gauges;
 pub mod listing;
 pub mod log_pages;

@@ -15,6 +15,8 @@ pub struct Listed {
     pub build: Build,
     /// Its number in the queue.
     pub number: i64,
+    /// Its queue's class.
+    pub class: Option<i32>,
     /// Labels that a worker must have.
     pub requires: Vec<String>,
     /// Its steps' images.
@@ -44,6 +46,7 @@ struct Row {
     step_results: Option<Json<Vec<StepResult>>>,
     version: i64,
     number: i64,
+    class_id: Option<i32>,
     requires: Vec<String>,
     step_names: Json<Vec<String>>,
     images: Json<Vec<String>>,
@@ -87,8 +90,8 @@ impl TryFrom<Row> for Listed {
     fn try_from(mut row: Row) -> Result<Self, Error> {
         let status = status(std::mem::take(&mut row.status))?;
         let (number, requires) = (row.number, std::mem::take(&mut row.requires));
-        let images = std::mem::take(&mut row.images.0);
-        Ok(Self { build: row.build(status), number, requires, images })
+        let (class, images) = (row.class_id, std::mem::take(&mut row.images.0));
+        Ok(Self { build: row.build(status), number, class, requires, images })
     }
 }
 
@@ -104,7 +107,7 @@ pub async fn builds(store: &Store, workspace: Uuid, ids: &[Uuid]) -> Result<Vec<
                s.retry_of, b.created_at, b.started_at, b.ended_at, b.phase, b.lease_expires_at, b.claimed_by,
                b.max_duration_seconds, b.cancel_requested_at is not null as "cancel_requested!", b.end_reason,
                b.error_message, b.duration_ms, b.charged_seconds, b.step_results as "step_results: Json<Vec<StepResult>>",
-               b.version, b.number, s.requires,
+               b.version, b.number, b.class_id, s.requires,
                jsonb_path_query_array(s.steps, '$[*].name') as "step_names!: Json<Vec<String>>",
                jsonb_path_query_array(s.steps, '$[*].image') as "images!: Json<Vec<String>>"
            from builds b join build_specs s on s.build_id = b.id
@@ -127,21 +130,38 @@ pub async fn build(store: &Store, workspace: Uuid, id: Uuid) -> Result<Option<Bu
     Ok(builds(store, workspace, &[id]).await?.pop().map(|listed| listed.build))
 }
 
-/// The front of a workspace's queue: the numbers of its first pending builds before `number`, at most 1,000, rising.
+/// A queue of a workspace, as far as places in it are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Its class.
+    pub class: i32,
+    /// How long its oldest build asks to run, in seconds.
+    pub head_seconds: i32,
+    /// The numbers of its first builds, at most 1,000, rising.
+    pub numbers: Vec<i64>,
+}
+
+/// The fronts of those of a workspace's queues that hold one of `builds`.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn front(store: &Store, workspace: Uuid, number: i64) -> Result<Vec<i64>, Error> {
-    let front = sqlx::query_scalar!(
-        "select b.number from builds b
-         where b.workspace_id = $1 and b.status = 'pending' and b.number < $2
-             and b.number >= coalesce((select w.head_number from workspaces w where w.id = $1), 0)
-         order by b.number limit 1000",
+pub async fn fronts(store: &Store, workspace: Uuid, builds: &[Uuid]) -> Result<Vec<Front>, Error> {
+    Ok(sqlx::query_as!(
+        Front,
+        r#"select q.class_id as class, q.head_seconds as "head_seconds!", array(
+               select b.number from builds b
+               where b.workspace_id = q.workspace_id and b.class_id = q.class_id and b.status = 'pending'
+                   and b.number >= q.head_number
+               order by b.number limit 1000) as "numbers!"
+           from queues q
+           where q.workspace_id = $1 and q.pending > 0
+               and q.class_id in (select b.class_id from builds b where b.id = any ($2))"#,
         workspace,
-        number
-    );
-    Ok(front.fetch_all(&store.pool).await?)
+        builds
+    )
+    .fetch_all(&store.pool)
+    .await?)
 }
 
 /// Which builds are wanted.
@@ -190,9 +210,13 @@ async fn newest_of_all(store: &Store, workspace: Uuid, filter: Filter<'_>, limit
 /// By number: that is the order of the index on pending rows, and of their ids.
 async fn newest_pending(store: &Store, workspace: Uuid, filter: Filter<'_>, limit: i64) -> Result<Vec<Uuid>, Error> {
     Ok(sqlx::query_scalar!(
-        "select b.id from builds b join build_specs s on s.build_id = b.id
-         where b.workspace_id = $1 and b.status = 'pending' and ($3::text is null or s.pipeline_slug = $3)
-             and b.number < coalesce((select c.number from builds c where c.id = $2), 9223372036854775807)
+        "select b.id from queues q cross join lateral (
+             select c.id, c.number from builds c join build_specs s on s.build_id = c.id
+             where c.workspace_id = q.workspace_id and c.class_id = q.class_id and c.status = 'pending'
+                 and ($3::text is null or s.pipeline_slug = $3)
+                 and c.number < coalesce((select l.number from builds l where l.id = $2), 9223372036854775807)
+             order by c.number desc limit $4) b
+         where q.workspace_id = $1 and q.pending > 0
          order by b.number desc limit $4",
         workspace,
         filter.before,

@@ -1,9 +1,10 @@
 //! Reading a build's log, in order, a bounded piece at a time.
 
+use crate::claims::ms;
 use crate::columns::{status, unsigned};
 use crate::{Error, Store};
 use protocol::log::Stream;
-use rules::{EndReason, Status};
+use rules::{EndReason, Status, Timing};
 use uuid::Uuid;
 
 /// The most chunks that one read returns.
@@ -20,6 +21,8 @@ pub struct Progress {
     pub stored_to: u64,
     /// The first `seq` that was discarded at the cap; it is `stored_to + 1`.
     pub discarded_from: Option<u64>,
+    /// Whether the worker that completed the build may still append what it has not sent.
+    pub is_awaited: bool,
 }
 
 /// Reads how far a build of the workspace is. `None` if it has no such build.
@@ -29,14 +32,17 @@ pub struct Progress {
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn progress(store: &Store, workspace: Uuid, build: Uuid) -> Result<Option<Progress>, Error> {
+pub async fn progress(store: &Store, workspace: Uuid, build: Uuid, timing: &Timing) -> Result<Option<Progress>, Error> {
     let row = sqlx::query!(
         r#"select b.status, b.end_reason, coalesce(h.discarded_from, h.next_seq, 1) - 1 as "stored_to!",
-               h.discarded_from as "discarded_from?"
+               h.discarded_from as "discarded_from?",
+               b.completed and b.last_seq >= h.next_seq
+                   and b.ended_at > clock_timestamp() - $3::bigint * interval '1 ms' as "is_awaited?"
            from builds b left join log_heads h on h.build_id = b.id
            where b.id = $2 and b.workspace_id = $1"#,
         workspace,
-        build
+        build,
+        ms(timing.late_logs)
     )
     .fetch_optional(&store.pool)
     .await?;
@@ -46,6 +52,7 @@ pub async fn progress(store: &Store, workspace: Uuid, build: Uuid) -> Result<Opt
         end_reason: row.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
         stored_to: unsigned(row.stored_to),
         discarded_from: row.discarded_from.map(unsigned),
+        is_awaited: row.is_awaited == Some(true),
     }))
 }
 

@@ -52,6 +52,22 @@ pub async fn list(store: &Store, workspace: Uuid) -> Result<Vec<SecretName>, Err
     Ok(names.fetch_all(&store.pool).await?)
 }
 
+/// Those of `names` that the workspace has no secret of, in order.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn missing(store: &Store, workspace: Uuid, names: &[&str]) -> Result<Vec<String>, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"select distinct n.name as "name!" from unnest($2::text[]) n (name)
+           where not exists (select from secrets s where s.workspace_id = $1 and s.name = n.name) order by 1"#,
+        workspace,
+        names as _
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}
+
 /// Deletes a secret. `false` if there is none.
 ///
 /// # Errors

@@ -3,8 +3,10 @@
 use crate::claims::ms;
 use crate::{Error, Store};
 use protocol::pipeline::{Env, PipelineSpec, Step};
+use rules::billing;
 use rules::budget::{Plan, Usage};
-use rules::{CancelReason, EndReason, Seconds, Status, Timing};
+use rules::routing::Needs;
+use rules::{CancelReason, EndReason, Seconds, Status, Timestamp, Timing};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use std::collections::BTreeMap;
@@ -34,6 +36,21 @@ pub enum Earlier {
 ///
 /// [`Error`] if the database fails.
 pub async fn earlier(store: &Store, workspace: Uuid, key: Key<'_>, timing: &Timing) -> Result<Option<Earlier>, Error> {
+    let mut conn = store.pool.acquire().await?;
+    earlier_in(&mut conn, workspace, key, timing).await
+}
+
+/// [`earlier`], in a transaction that has locked the workspace: what was stored while it waited is found.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn earlier_in(
+    conn: &mut PgConnection,
+    workspace: Uuid,
+    key: Key<'_>,
+    timing: &Timing,
+) -> Result<Option<Earlier>, Error> {
     let row = sqlx::query!(
         "select build_id, body_digest from idempotency_keys
          where workspace_id = $1 and key = $2 and created_at > clock_timestamp() - $3::bigint * interval '1 ms'",
@@ -41,7 +58,7 @@ pub async fn earlier(store: &Store, workspace: Uuid, key: Key<'_>, timing: &Timi
         key.key,
         ms(timing.idempotency)
     )
-    .fetch_optional(&store.pool)
+    .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| if row.body_digest == key.body_digest { Earlier::Same(row.build_id) } else { Earlier::Other }))
 }
@@ -71,19 +88,27 @@ pub async fn source(store: &Store, workspace: Uuid, slug: &str) -> Result<Option
     Ok(row.map(|row| Source { id: row.id, spec: row.spec.0 }))
 }
 
-/// Locks a workspace until the transaction ends; returns its plan (`None`: can't be read) and what it uses, the month's
-/// charge as of when the lock was ours: the clock is read outside of the query that waits. `None` if there is no such
-/// workspace.
+/// Locks a workspace until the transaction ends; returns its plan (`None`: it can't be read, or is stale) and what it uses,
+/// the month's charge as of when the lock was ours: the clock is read outside of the query that waits. `None` if there is no
+/// such workspace.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn lock_workspace(conn: &mut PgConnection, workspace: Uuid) -> Result<Option<(Option<Plan>, Usage)>, Error> {
+pub async fn lock_workspace(
+    conn: &mut PgConnection,
+    workspace: Uuid,
+    timing: &Timing,
+) -> Result<Option<(Option<Plan>, Usage)>, Error> {
     let row = sqlx::query!(
-        r#"select plan_seconds_per_month, plan_build_seconds_max, plan_running_max, plan_pending_max,
-               case when charged_month >= month_of(clock_timestamp()) then charged_seconds else 0 end as "charged!",
-               reserved_seconds, running, pending
-           from (select * from workspaces where id = $1 for no key update) locked"#,
+        r#"select p.seconds_per_month as "seconds_per_month?", p.build_seconds_max as "build_seconds_max?",
+               p.running_max as "running_max?", p.pending_max as "pending_max?",
+               (extract(epoch from p.fetched_at) * 1000)::bigint as fetched_ms,
+               (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!",
+               case when w.charged_month >= month_of(clock_timestamp()) then w.charged_seconds else 0 end as "charged!",
+               w.reserved_seconds as "reserved_seconds!", w.running as "running!", w.pending as "pending!"
+           from (select * from workspaces where id = $1 for no key update) w
+           left join plans p on p.workspace_id = w.id and not p.lapsed"#,
         workspace
     )
     .fetch_optional(conn)
@@ -92,10 +117,10 @@ pub async fn lock_workspace(conn: &mut PgConnection, workspace: Uuid) -> Result<
     Ok(row.map(|row| {
         let plan = || {
             Some(Plan {
-                seconds_per_month: seconds(row.plan_seconds_per_month?),
-                build_seconds_max: seconds(row.plan_build_seconds_max?),
-                running_max: count(row.plan_running_max?),
-                pending_max: count(row.plan_pending_max?),
+                seconds_per_month: seconds(row.seconds_per_month?),
+                build_seconds_max: seconds(row.build_seconds_max?),
+                running_max: count(row.running_max?),
+                pending_max: count(row.pending_max?),
             })
         };
         let usage = Usage {
@@ -104,7 +129,8 @@ pub async fn lock_workspace(conn: &mut PgConnection, workspace: Uuid) -> Result<
             running: count(row.running),
             pending: count(row.pending),
         };
-        (plan(), usage)
+        let is_fresh = billing::is_fresh(row.fetched_ms.map(Timestamp), timing, Timestamp(row.now_ms));
+        (plan().filter(|_| is_fresh), usage)
     }))
 }
 
@@ -141,8 +167,8 @@ pub struct NewBuild {
     pub timeout_seconds: u32,
 }
 
-/// Puts a build at the end of its workspace's queue. The workspace must be locked, so that the order of numbers is the
-/// order of commits.
+/// Puts a build at the end of its workspace's queue of its class. The workspace must be locked, so that the order of numbers is
+/// the order of commits.
 ///
 /// # Errors
 ///
@@ -155,10 +181,12 @@ pub async fn insert(
     timing: &Timing,
 ) -> Result<Uuid, Error> {
     let timeout = i32::try_from(build.timeout_seconds).unwrap_or(i32::MAX);
+    let needs = Needs::of(&build.requires, build.steps.iter().map(|step| step.image.as_str()));
     let id = sqlx::query_scalar!(
         r#"with new as (
-               insert into builds (workspace_id, timeout_seconds, rules_version) values ($1, $2, $3)
-               returning id, number
+               insert into builds (workspace_id, timeout_seconds, rules_version, class_id)
+               values ($1, $2, $3, class_of($20, $21, $22))
+               returning id, number, class_id
            ), spec as (
                insert into build_specs (build_id, workspace_id, pipeline_id, pipeline_slug, repository, git_ref,
                    commit_sha, submodules, steps, env, secrets, clone_secret, registry_secrets, requires, retry_of)
@@ -173,9 +201,13 @@ pub async fn insert(
                insert into idempotency_keys (workspace_id, key, body_digest, build_id)
                select $1, $17, $18, new.id from new left join forgotten on true where $17::text is not null
            ), queue as (
-               update workspaces w set pending = w.pending + 1, head_number = coalesce(w.head_number, new.number),
-                   head_seconds = coalesce(w.head_seconds, $2)
-               from new where w.id = $1
+               insert into queues as q (workspace_id, class_id, pending, head_number, head_seconds)
+               select $1, class_id, 1, number, $2 from new
+               on conflict (workspace_id, class_id) do update
+               set pending = q.pending + 1, head_number = coalesce(q.head_number, excluded.head_number),
+                   head_seconds = coalesce(q.head_seconds, excluded.head_seconds), changed_at = clock_timestamp()
+           ), counted as (
+               update workspaces set pending = pending + 1 where id = $1
            )
            select id as "id!" from new"#,
         workspace,
@@ -197,6 +229,9 @@ pub async fn insert(
         key.map(|key| key.key),
         key.map(|key| key.body_digest),
         ms(timing.idempotency),
+        &needs.requires,
+        needs.host,
+        needs.image,
     )
     .fetch_one(conn)
     .await?;

@@ -47,6 +47,44 @@ pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
     Ok(paused)
 }
 
+/// Sets the order of claims, for every function. Returns whether it was another one.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn set_order(store: &Store, fair: bool) -> Result<bool, Error> {
+    let set = sqlx::query!("update board set fair = $1 where fair <> $1", fair).execute(&store.pool).await?;
+    Ok(set.rows_affected() == 1)
+}
+
+/// Forgets queues that have been empty for an hour, and classes that have no queue. One batch.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn forget_queues(store: &Store) -> Result<(), Error> {
+    sqlx::query!(
+        "delete from queues q using (
+             select e.workspace_id, e.class_id from queues e join workspaces w on w.id = e.workspace_id
+             where e.pending = 0 and e.changed_at < clock_timestamp() - interval '1 hour'
+             limit $1 for no key update of w skip locked) old
+         where q.workspace_id = old.workspace_id and q.class_id = old.class_id and q.pending = 0",
+        BATCH
+    )
+    .execute(&store.pool)
+    .await?;
+    sqlx::query!(
+        "delete from classes c using (
+             select k.id from classes k where not exists (select from queues q where q.class_id = k.id)
+             limit $1 for update skip locked) old
+         where c.id = old.id and not exists (select from queues q where q.class_id = c.id)",
+        BATCH
+    )
+    .execute(&store.pool)
+    .await?;
+    Ok(())
+}
+
 /// Running builds that are to be ended, and why. It reads at most the running rows.
 ///
 /// # Errors
@@ -77,7 +115,7 @@ pub async fn due(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Due)>, Err
 pub async fn expired(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Uuid)>, Error> {
     let rows = sqlx::query!(
         "select workspace_id, id from builds
-         where status = 'pending' and created_at < clock_timestamp() - $1::bigint * interval '1 ms'
+         where status = 'pending' and created_at < (select clock_timestamp()) - $1::bigint * interval '1 ms'
          order by created_at limit $2",
         ms(timing.queue_expiry),
         BATCH
@@ -94,9 +132,10 @@ pub async fn expired(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Uuid)>
 /// [`Error`] if the database fails.
 pub async fn exhausted(store: &Store) -> Result<Vec<Uuid>, Error> {
     Ok(sqlx::query_scalar!(
-        "select id from workspaces
-         where eligible and charged_seconds >= plan_seconds_per_month
-             and charged_month >= month_of(clock_timestamp())
+        "select distinct w.id from queues q
+         join workspaces w on w.id = q.workspace_id join plans p on p.workspace_id = q.workspace_id
+         where q.pending > 0 and not q.open and w.charged_seconds >= p.seconds_per_month
+             and w.charged_month >= month_of(clock_timestamp())
          limit $1",
         BATCH
     )
@@ -104,7 +143,7 @@ pub async fn exhausted(store: &Store) -> Result<Vec<Uuid>, Error> {
     .await?)
 }
 
-/// A build at the head of its queue that was admitted under other rules, or whose pipeline is gone.
+/// A build that was admitted under other rules, or whose pipeline is gone.
 #[derive(Clone, Debug)]
 pub struct Unverified {
     /// The build.
@@ -115,7 +154,7 @@ pub struct Unverified {
     pub facts: Facts,
 }
 
-/// Heads of queues that must be checked again.
+/// Builds of open queues that must be checked again, where the head is one: the oldest of each queue, one batch.
 ///
 /// # Errors
 ///
@@ -124,11 +163,17 @@ pub async fn unverified(store: &Store) -> Result<Vec<Unverified>, Error> {
     let rows = sqlx::query_as!(
         Row,
         r#"select b.id as "build!", b.workspace_id as "workspace!", p.id is not null as "has_pipeline!", s.repository as "repository!", s.git_ref as "git_ref!"
-           from workspaces w
-           join builds b on b.workspace_id = w.id and b.number = w.head_number and b.status = 'pending'
+           from queues q cross join lateral (
+               select c.id, c.workspace_id, c.rules_version from builds c
+               where c.workspace_id = q.workspace_id and c.class_id = q.class_id and c.status = 'pending'
+                   and c.number >= q.head_number
+               order by c.number limit case when exists (
+                   select from builds h join build_specs k on k.build_id = h.id left join pipelines l on l.id = k.pipeline_id
+                   where h.workspace_id = q.workspace_id and h.class_id = q.class_id and h.status = 'pending'
+                       and h.number = q.head_number and (h.rules_version <> $1 or l.id is null)) then 100 else 0 end) b
            join build_specs s on s.build_id = b.id
            left join pipelines p on p.id = s.pipeline_id
-           where w.eligible and (b.rules_version <> $1 or p.id is null)
+           where q.open and (b.rules_version <> $1 or p.id is null)
            limit $2"#,
         rules::runnable::RULES_VERSION,
         BATCH
@@ -191,8 +236,8 @@ pub async fn purge(store: &Store, timing: &Timing) -> Result<u64, Error> {
     let purged = sqlx::query_scalar!(
         r#"with old as (
                select id from builds
-               where id < uuid_v7_floor(clock_timestamp() - $1::bigint * interval '1 ms')
-                   and ended_at < clock_timestamp() - $1::bigint * interval '1 ms'
+               where id < uuid_v7_floor((select clock_timestamp()) - $1::bigint * interval '1 ms')
+                   and ended_at < (select clock_timestamp()) - $1::bigint * interval '1 ms'
                order by id limit $2 for update skip locked
            ), logs as (
                delete from build_logs l using old where l.build_id = old.id
@@ -219,7 +264,7 @@ pub async fn forget(store: &Store, timing: &Timing) -> Result<(), Error> {
         "with keys as (
              delete from idempotency_keys k using (
                  select workspace_id, key from idempotency_keys
-                 where created_at < clock_timestamp() - $1::bigint * interval '1 ms'
+                 where created_at < (select clock_timestamp()) - $1::bigint * interval '1 ms'
                  order by created_at limit $2) old
              where k.workspace_id = old.workspace_id and k.key = old.key)
          delete from workers where seen_at < clock_timestamp() - interval '7 days'",

@@ -20,28 +20,42 @@ pub async fn check(store: &Store, id: &str, digest: &[u8], kind: TokenKind) -> R
     .await?)
 }
 
-/// Stores a token's digest. `false` if an `api` token's workspace does not exist.
+/// A token to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct NewToken<'a> {
+    /// The first 8 hex digits of its digest.
+    pub id: &'a str,
+    /// Its SHA-256.
+    pub digest: &'a [u8],
+    /// Whom it lets in.
+    pub kind: TokenKind,
+    /// An `api` token's workspace.
+    pub workspace: Option<&'a str>,
+    /// The workspaces that a `worker` token is limited to.
+    pub workspaces: Option<&'a [String]>,
+    /// What it is for.
+    pub name: &'a str,
+}
+
+/// Stores a token's digest. `false` if one of its workspaces does not exist.
 ///
 /// # Errors
 ///
 /// [`Error::Conflict`] if a token with the same first 8 hex digits exists: make another.
-pub async fn insert(
-    store: &Store,
-    id: &str,
-    digest: &[u8],
-    kind: TokenKind,
-    workspace: Option<&str>,
-    name: &str,
-) -> Result<bool, Error> {
+pub async fn insert(store: &Store, new: NewToken<'_>) -> Result<bool, Error> {
     let done = sqlx::query!(
-        "insert into tokens (id, digest, kind, workspace_id, name)
-         select $1, $2, $3, w.id, $5 from (select 1) one
-         left join workspaces w on w.slug = $4 where $4::text is null or w.id is not null",
-        id,
-        digest,
-        kind.as_str(),
-        workspace,
-        name
+        "insert into tokens (id, digest, kind, workspace_id, name, workspaces)
+         select $1, $2, $3, w.id, $5, o.ids
+         from (select array_agg(w.id) as ids, count(*) as found from workspaces w where w.slug = any ($6)) o
+         left join workspaces w on w.slug = $4
+         where ($4::text is null or w.id is not null)
+             and ($6::text[] is null or o.found = (select count(distinct s) from unnest($6::text[]) s))",
+        new.id,
+        new.digest,
+        new.kind.as_str(),
+        new.workspace,
+        new.name,
+        new.workspaces
     )
     .execute(&store.pool)
     .await?;
@@ -67,7 +81,9 @@ pub async fn revoke(store: &Store, id: &str) -> Result<bool, Error> {
 /// [`Error`] if the database fails.
 pub async fn list(store: &Store) -> Result<Vec<Token>, Error> {
     let rows = sqlx::query!(
-        r#"select t.id, t.kind, w.slug as "workspace?", t.name, t.created_at, t.revoked_at
+        r#"select t.id, t.kind, w.slug as "workspace?", t.name, t.created_at, t.revoked_at,
+               case when t.workspaces is not null then array(
+                   select o.slug::text from workspaces o where o.id = any (t.workspaces) order by o.slug) end as workspaces
            from tokens t left join workspaces w on w.id = t.workspace_id order by t.created_at desc, t.id"#
     )
     .fetch_all(&store.pool)
@@ -76,7 +92,8 @@ pub async fn list(store: &Store) -> Result<Vec<Token>, Error> {
         .map(|row| {
             let kind = TokenKind::parse(&row.kind).ok_or(Error::Unreadable(row.kind))?;
             let (id, workspace, name) = (row.id, row.workspace, row.name);
-            Ok(Token { id, kind, workspace, name, created_at: row.created_at, revoked_at: row.revoked_at })
+            let workspaces = row.workspaces;
+            Ok(Token { id, kind, workspace, workspaces, name, created_at: row.created_at, revoked_at: row.revoked_at })
         })
         .collect()
 }

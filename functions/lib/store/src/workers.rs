@@ -3,6 +3,7 @@
 use crate::columns::count;
 use crate::{Error, Store};
 use protocol::admin::Worker;
+use uuid::Uuid;
 
 /// The workers whose tokens are not revoked, last seen first; at most 1,000.
 ///
@@ -40,20 +41,22 @@ pub struct Able {
     pub labels: Vec<String>,
 }
 
-/// What the workers can take that asked for work in the last 2 minutes, or hold a build that they took since they last
+/// What the workers can take that may take this workspace's builds, and asked for work in the last 2 minutes, or hold a build that they took since they last
 /// did: one with all its slots busy does not ask.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn at_work(store: &Store) -> Result<Vec<Able>, Error> {
+pub async fn at_work(store: &Store, workspace: Uuid) -> Result<Vec<Able>, Error> {
     Ok(sqlx::query_as!(
         Able,
         "select distinct k.isolation, k.labels
          from workers k join tokens t on t.id = k.token_id and t.revoked_at is null
+             and (t.workspaces is null or $1 = any (t.workspaces))
          where k.seen_at > clock_timestamp() - interval '2 min'
              or exists (select from builds b where b.status = 'running' and b.claimed_by = k.token_id
-                 and b.started_at < k.seen_at + interval '16 s')"
+                 and b.started_at < k.seen_at + interval '16 s')",
+        workspace
     )
     .fetch_all(&store.pool)
     .await?)

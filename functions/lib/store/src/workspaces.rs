@@ -1,12 +1,14 @@
 //! Workspaces as they are read, and the plans that are set for them. What a build adds and takes away is written by
 //! [`crate::submissions`], [`crate::claims`] and [`crate::builds`].
 
+use crate::claims::ms;
 use crate::columns::{count, signed};
 use crate::{Error, Store};
 use protocol::workspace::PlanLimits;
-use rules::Seconds;
 use rules::budget::{Plan, Usage};
+use rules::{Seconds, Timing};
 use sqlx::PgConnection;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// A workspace's plan and what is used of it, the month's charge as of now.
@@ -14,34 +16,38 @@ use uuid::Uuid;
 pub struct Standing {
     /// Its name.
     pub slug: String,
-    /// Its plan; `None` if it can't be read.
+    /// Its plan; `None` if it can't be read, or is stale.
     pub plan: Option<Plan>,
+    /// As of when a billing service's plan counts; `None`: the plan comes from the plan tables.
+    pub plan_fetched_at: Option<OffsetDateTime>,
     /// What is used of it.
     pub usage: Usage,
-    /// How long its oldest pending build asks to run, if there is one.
-    pub head: Option<Seconds>,
 }
 
 struct Row {
     slug: String,
-    plan_seconds_per_month: Option<i32>,
-    plan_build_seconds_max: Option<i32>,
-    plan_running_max: Option<i32>,
-    plan_pending_max: Option<i32>,
+    seconds_per_month: Option<i32>,
+    build_seconds_max: Option<i32>,
+    running_max: Option<i32>,
+    pending_max: Option<i32>,
+    plan_fetched_at: Option<OffsetDateTime>,
+    plan_is_readable: bool,
     charged_seconds: i32,
     reserved_seconds: i32,
     running: i32,
     pending: i32,
-    head_seconds: Option<i32>,
 }
 
 impl Row {
     fn plan(&self) -> Option<Plan> {
+        if !self.plan_is_readable {
+            return None;
+        }
         Some(Plan {
-            seconds_per_month: Seconds(count(self.plan_seconds_per_month?)),
-            build_seconds_max: Seconds(count(self.plan_build_seconds_max?)),
-            running_max: count(self.plan_running_max?),
-            pending_max: count(self.plan_pending_max?),
+            seconds_per_month: Seconds(count(self.seconds_per_month?)),
+            build_seconds_max: Seconds(count(self.build_seconds_max?)),
+            running_max: count(self.running_max?),
+            pending_max: count(self.pending_max?),
         })
     }
 }
@@ -54,21 +60,25 @@ impl From<Row> for Standing {
             running: count(row.running),
             pending: count(row.pending),
         };
-        let head = row.head_seconds.map(|seconds| Seconds(count(seconds)));
-        Self { plan: row.plan(), usage, head, slug: row.slug }
+        Self { plan: row.plan(), plan_fetched_at: row.plan_fetched_at, usage, slug: row.slug }
     }
 }
 
-/// The rows of workspaces; a charge of an earlier month is none of this one's.
+/// The rows of workspaces; a charge of an earlier month is none of this one's. `$1` is when a plan is stale.
 macro_rules! rows {
-    ($which:literal $(, $argument:expr)*) => {
+    ($timing:expr, $which:literal $(, $argument:expr)*) => {
         sqlx::query_as!(
             Row,
-            r#"select w.slug, w.plan_seconds_per_month, w.plan_build_seconds_max, w.plan_running_max, w.plan_pending_max,
+            r#"select w.slug as "slug!", p.seconds_per_month as "seconds_per_month?",
+                   p.build_seconds_max as "build_seconds_max?", p.running_max as "running_max?",
+                   p.pending_max as "pending_max?", p.fetched_at as "plan_fetched_at?",
+                   not coalesce(p.lapsed, true) and plan_is_fresh(p.fetched_at, $1, clock_timestamp())
+                       as "plan_is_readable!",
                    case when w.charged_month >= month_of(clock_timestamp()) then w.charged_seconds else 0 end
                        as "charged_seconds!",
-                   w.reserved_seconds, w.running, w.pending, w.head_seconds
-               from workspaces w "# + $which
+                   w.reserved_seconds as "reserved_seconds!", w.running as "running!", w.pending as "pending!"
+               from workspaces w left join plans p on p.workspace_id = w.id "# + $which,
+            ms($timing.billing_stale)
             $(, $argument)*
         )
     };
@@ -79,8 +89,8 @@ macro_rules! rows {
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn standing(store: &Store, workspace: Uuid) -> Result<Option<Standing>, Error> {
-    Ok(rows!("where w.id = $1", workspace).fetch_optional(&store.pool).await?.map(Standing::from))
+pub async fn standing(store: &Store, workspace: Uuid, timing: &Timing) -> Result<Option<Standing>, Error> {
+    Ok(rows!(timing, "where w.id = $2", workspace).fetch_optional(&store.pool).await?.map(Standing::from))
 }
 
 /// A workspace by name.
@@ -88,8 +98,8 @@ pub async fn standing(store: &Store, workspace: Uuid) -> Result<Option<Standing>
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn named(store: &Store, slug: &str) -> Result<Option<Standing>, Error> {
-    Ok(rows!("where w.slug = $1", slug).fetch_optional(&store.pool).await?.map(Standing::from))
+pub async fn named(store: &Store, slug: &str, timing: &Timing) -> Result<Option<Standing>, Error> {
+    Ok(rows!(timing, "where w.slug = $2", slug).fetch_optional(&store.pool).await?.map(Standing::from))
 }
 
 /// All workspaces, by name.
@@ -97,8 +107,8 @@ pub async fn named(store: &Store, slug: &str) -> Result<Option<Standing>, Error>
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn list(store: &Store) -> Result<Vec<Standing>, Error> {
-    Ok(rows!("order by w.slug").fetch_all(&store.pool).await?.into_iter().map(Standing::from).collect())
+pub async fn list(store: &Store, timing: &Timing) -> Result<Vec<Standing>, Error> {
+    Ok(rows!(timing, "order by w.slug").fetch_all(&store.pool).await?.into_iter().map(Standing::from).collect())
 }
 
 /// Makes a workspace without a plan. `false` if there is one of that name already.
@@ -111,23 +121,21 @@ pub async fn insert(conn: &mut PgConnection, slug: &str) -> Result<bool, Error> 
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
-/// Sets a workspace's plan, and with it the copy that is in effect, in one statement. It binds new claims only: what
-/// running builds have reserved stays. `false` if there is no such workspace. The limits must fit the columns.
+/// Sets a workspace's plan. It binds new claims only: what running builds have reserved stays. `false` if there is no such
+/// workspace. The limits must fit the columns.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
 pub async fn set_plan(conn: &mut PgConnection, slug: &str, limits: &PlanLimits) -> Result<bool, Error> {
     let done = sqlx::query!(
-        "with changed as (
-             update workspaces set plan_seconds_per_month = $2, plan_build_seconds_max = $3, plan_running_max = $4,
-                 plan_pending_max = $5
-             where slug = $1 returning id)
+        "with locked as (select id from workspaces where slug = $1 for no key update)
          insert into plans (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max)
-         select id, $2, $3, $4, $5 from changed
+         select id, $2, $3, $4, $5 from locked
          on conflict (workspace_id) do update
          set seconds_per_month = excluded.seconds_per_month, build_seconds_max = excluded.build_seconds_max,
-             running_max = excluded.running_max, pending_max = excluded.pending_max, updated_at = clock_timestamp()",
+             running_max = excluded.running_max, pending_max = excluded.pending_max, updated_at = clock_timestamp(),
+             fetched_at = null, lapsed = false",
         slug,
         signed(limits.minutes_per_month.saturating_mul(60)),
         signed(limits.build_seconds_max),
@@ -145,12 +153,9 @@ pub async fn set_plan(conn: &mut PgConnection, slug: &str, limits: &PlanLimits) 
 /// [`Error`] if the database fails.
 pub async fn clear_plan(store: &Store, slug: &str) -> Result<bool, Error> {
     let cleared = sqlx::query_scalar!(
-        r#"with changed as (
-               update workspaces set plan_seconds_per_month = null, plan_build_seconds_max = null,
-                   plan_running_max = null, plan_pending_max = null
-               where slug = $1 returning id),
-           gone as (delete from plans p using changed c where p.workspace_id = c.id)
-           select count(*) as "cleared!" from changed"#,
+        r#"with locked as (select id from workspaces where slug = $1 for no key update),
+           gone as (delete from plans p using locked l where p.workspace_id = l.id)
+           select count(*) as "cleared!" from locked"#,
         slug
     );
     Ok(cleared.fetch_one(&store.pool).await? == 1)
