@@ -60,6 +60,7 @@ const CHARTS: [(&str, Chart); 3] = [
 /// If a file can't be read or written, or has not the lines between which the figures stand.
 pub fn write(figures: &Figures, options: &Options) -> anyhow::Result<()> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    std::fs::create_dir_all(docs.join("performance"))?;
     for (file, chart) in &CHARTS {
         std::fs::write(docs.join("performance").join(file), chart.draw(figures))?;
     }

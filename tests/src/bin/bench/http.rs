@@ -129,3 +129,24 @@ pub fn number(body: &[u8], name: &str) -> anyhow::Result<u64> {
     let digits = body[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     Ok(std::str::from_utf8(&body[start..start + digits])?.parse()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_says_its_status_and_how_much_follows() {
+        let read = |head: &str| read_head(head.as_bytes()).ok();
+        assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"), Some((200, 12)));
+        assert_eq!(read("HTTP/1.1 204 No Content\r\n\r\n"), Some((204, 0)));
+        assert_eq!(read("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"), None);
+    }
+
+    #[test]
+    fn fields_are_found_where_they_stand() {
+        let body = br#"{"build_id":"7","next_seq":12,"capped":false}"#;
+        assert_eq!(field(body, "build_id").ok(), Some("7"));
+        assert_eq!(number(body, "next_seq").ok(), Some(12));
+        assert!(field(body, "id").is_err());
+    }
+}

@@ -11,6 +11,7 @@ use crate::figures::Figures;
 use crate::options::{Options, Part};
 use crate::postgres::Postgres;
 use crate::seed;
+use pairs::Pairs;
 
 /// A database with its tenants and nothing else.
 const EMPTY: &str = "empty";
@@ -25,45 +26,57 @@ const QUEUED: &str = "queued";
 pub async fn all(options: &Options) -> anyhow::Result<Figures> {
     let postgres = Postgres::start().await?;
     let mut figures = Figures::default();
-    say("seeding");
-    seed::board(&postgres, EMPTY).await?;
-    postgres.create(QUEUED, Some(EMPTY)).await?;
-    seed::pending(&postgres, QUEUED, seed::EVERY, options.queued()).await?;
-    postgres.settle(QUEUED).await?;
-    let pairs = match options.wants(Part::Pairs) {
-        true => Some(pairs::Pairs::prepare(&postgres, options).await?),
-        false => None,
-    };
-    if options.wants(Part::Latency) {
-        latency::prepare(&postgres, options).await?;
+    eprintln!("seeding");
+    let pairs = prepare(&postgres, options).await?;
+    for number in 1..=options.rounds {
+        eprintln!("round {number} of {}", options.rounds);
+        round(&postgres, options, pairs.as_ref(), &mut figures).await?;
     }
-    if options.wants(Part::Sweep) {
-        sweep::prepare(&postgres, options).await?;
-    }
-    for round in 1..=options.rounds {
-        say(&format!("round {round} of {}", options.rounds));
-        if let Some(pairs) = &pairs {
-            pairs.measure(&mut figures).await?;
-        }
-        if options.wants(Part::Logs) {
-            logs::measure(&postgres, options, &mut figures).await?;
-        }
-        if options.wants(Part::Latency) {
-            latency::measure(&postgres, options, &mut figures).await?;
-        }
-        if options.wants(Part::Sweep) {
-            sweep::measure(&postgres, &mut figures).await?;
-        }
-        if options.wants(Part::Heartbeats) {
-            heartbeats::measure(&postgres, options, &mut figures).await?;
-        }
-        if options.wants(Part::Statements) {
-            rounds::measure(&postgres, &mut figures).await?;
+    for database in [latency::DATABASES.as_slice(), &[sweep::DATABASE]].concat() {
+        if postgres.has(database).await? {
+            seed::check(&postgres, database).await?;
         }
     }
     Ok(figures)
 }
 
-fn say(what: &str) {
-    eprintln!("{what}");
+async fn prepare<'a>(postgres: &'a Postgres, options: &Options) -> anyhow::Result<Option<Pairs<'a>>> {
+    seed::board(postgres, EMPTY).await?;
+    postgres.create(QUEUED, Some(EMPTY)).await?;
+    seed::pending(postgres, QUEUED, seed::EVERY, options.queued()).await?;
+    postgres.settle(QUEUED).await?;
+    if options.wants(Part::Latency) {
+        latency::prepare(postgres, options).await?;
+    }
+    if options.wants(Part::Sweep) {
+        sweep::prepare(postgres, options).await?;
+    }
+    Ok(if options.wants(Part::Pairs) { Some(Pairs::prepare(postgres, options).await?) } else { None })
+}
+
+async fn round(
+    postgres: &Postgres,
+    options: &Options,
+    pairs: Option<&Pairs<'_>>,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    if let Some(pairs) = pairs {
+        pairs.measure(figures).await?;
+    }
+    if options.wants(Part::Logs) {
+        logs::measure(postgres, options, figures).await?;
+    }
+    if options.wants(Part::Latency) {
+        latency::measure(postgres, options, figures).await?;
+    }
+    if options.wants(Part::Sweep) {
+        sweep::measure(postgres, figures).await?;
+    }
+    if options.wants(Part::Heartbeats) {
+        heartbeats::measure(postgres, options, figures).await?;
+    }
+    if options.wants(Part::Statements) {
+        rounds::measure(postgres, figures).await?;
+    }
+    Ok(())
 }

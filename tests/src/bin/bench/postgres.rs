@@ -65,6 +65,12 @@ impl Postgres {
         execute(&mut admin, &format!("create database {database}{copy}")).await
     }
 
+    /// Whether there is such a database.
+    pub async fn has(&self, database: &str) -> anyhow::Result<bool> {
+        let count = format!("select count(*) from pg_database where datname = '{database}'");
+        Ok(number(&mut self.connect("postgres").await?, &count).await? == 1)
+    }
+
     /// Removes a database.
     pub async fn remove(&self, database: &str) -> anyhow::Result<()> {
         let mut admin = self.connect("postgres").await?;

@@ -26,29 +26,36 @@ struct Case {
 }
 
 const CASES: [Case; 4] = [
-    Case { database: "thousand", combine: Combine::Off, p50: "claim_p50_ms_1k", p99: "claim_p99_ms_1k" },
-    Case { database: "million", combine: Combine::Off, p50: "claim_p50_ms_1m", p99: "claim_p99_ms_1m" },
+    Case { database: DATABASES[0], combine: Combine::Off, p50: "claim_p50_ms_1k", p99: "claim_p99_ms_1k" },
+    Case { database: DATABASES[1], combine: Combine::Off, p50: "claim_p50_ms_1m", p99: "claim_p99_ms_1m" },
     Case {
-        database: "million_skipped",
+        database: DATABASES[2],
         combine: Combine::Off,
         p50: "claim_p50_ms_1m_skipped",
         p99: "claim_p99_ms_1m_skipped",
     },
     Case {
-        database: "thousand_combined",
+        database: DATABASES[3],
         combine: Combine::On,
         p50: "claim_p50_ms_1k_combined",
         p99: "claim_p99_ms_1k_combined",
     },
 ];
 
+/// The boards' databases.
+pub const DATABASES: [&str; 4] = ["thousand", "million", "million_skipped", "thousand_combined"];
+
 /// Seeds the boards.
 pub async fn prepare(postgres: &Postgres, options: &Options) -> anyhow::Result<()> {
     for case in &CASES {
         postgres.create(case.database, Some(EMPTY)).await?;
-        let waiting = if case.database == "million" { options.rows } else { FEW };
-        if case.database == "million_skipped" {
-            seed::pending(postgres, case.database, seed::SKIPPED, options.rows).await?;
+        let (waiting, skipped) = match case.database {
+            "million" => (options.rows, 0),
+            "million_skipped" => (FEW, options.rows),
+            _ => (FEW, 0),
+        };
+        if skipped > 0 {
+            seed::pending(postgres, case.database, seed::SKIPPED, skipped).await?;
         }
         seed::pending(postgres, case.database, seed::EVERY, waiting).await?;
         postgres.settle(case.database).await?;

@@ -9,7 +9,8 @@ use crate::seed;
 use crate::server::Combine;
 use std::time::Instant;
 
-const DATABASE: &str = "million_finished";
+/// The board's database.
+pub const DATABASE: &str = "million_finished";
 const SWEEPS: u32 = 50;
 
 /// Seeds the board.
