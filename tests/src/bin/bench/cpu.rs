@@ -2,19 +2,28 @@
 
 use std::fs;
 
-/// Seconds that a server with all its children, those that ended too, and another process have used.
-pub fn seconds_of(postmaster: i32, server: i32) -> anyhow::Result<f64> {
-    let (mut ticks, parent) = (Stat::of(server)?.own, Stat::of(postmaster)?);
-    ticks += parent.own + parent.children;
+/// Seconds that a process has used.
+pub fn of(pid: i32) -> anyhow::Result<f64> {
+    seconds(Stat::of(pid)?.own)
+}
+
+/// Seconds that a process and all its children have used, those that ended too.
+pub fn of_tree(parent: i32) -> anyhow::Result<f64> {
+    let root = Stat::of(parent)?;
+    let mut ticks = root.own + root.children;
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // A process that ended meanwhile is among its parent's.
         if let Ok(stat) = Stat::of(pid)
-            && stat.parent == postmaster
+            && stat.parent == parent
         {
             ticks += stat.own;
         }
     }
+    seconds(ticks)
+}
+
+fn seconds(ticks: u64) -> anyhow::Result<f64> {
     Ok(f64::from(u32::try_from(ticks)?) / f64::from(u32::try_from(ticks_per_second())?))
 }
 

@@ -70,7 +70,7 @@ async fn round(
         latency::measure(postgres, options, figures).await?;
     }
     if options.wants(Part::Sweep) {
-        sweep::measure(postgres, figures).await?;
+        sweep::measure(postgres, options, figures).await?;
     }
     if options.wants(Part::Heartbeats) {
         heartbeats::measure(postgres, options, figures).await?;

@@ -32,9 +32,10 @@ pub async fn measure(postgres: &Postgres, options: &Options, figures: &mut Figur
     let workers = connect(&board).await?;
     let before = Updates::of(postgres).await?;
     let (postmaster, server) = (postgres.pid()?, board.server.pid()?);
-    let (used, from) = (cpu::seconds_of(postmaster, server)?, Instant::now());
+    let used = || anyhow::Ok(cpu::of_tree(postmaster)? + cpu::of(server)?);
+    let (before_beats, from) = (used()?, Instant::now());
     beat(workers, builds, PER_SECOND * seconds).await?;
-    let (used, elapsed) = (cpu::seconds_of(postmaster, server)? - used, from.elapsed().as_secs_f64());
+    let (used, elapsed) = (used()? - before_beats, from.elapsed().as_secs_f64());
     board.server.stop().await?;
     let after = Updates::of(postgres).await?;
     let all = after.all - before.all;
