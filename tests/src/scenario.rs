@@ -373,7 +373,8 @@ impl Board {
     }
 }
 
-const INVARIANTS: [(&str, &str); 9] = [
+/// What must be so at any time when nothing is under way: words, and a query that counts what is not so.
+pub const INVARIANTS: [(&str, &str); 9] = [
     (
         "running, reserved and pending are those of the builds",
         "select count(*) from workspaces w cross join lateral (
