@@ -21,34 +21,22 @@ create domain workspace_slug as text
 create domain month as date
     constraint workspaces_month_is_a_first check (extract(day from value) = 1);
 
--- Whether a reason says why a build of this status ended, and whether it was ever started.
-create function end_reason_fits(p_status text, p_reason text, p_started boolean) returns boolean
-language plpgsql immutable parallel safe as $$
-begin
-    return case p_status
-        when 'pending' then p_reason is null
-        when 'running' then p_reason is null
-        when 'success' then p_reason is null and p_started
-        when 'timed_out' then p_started and coalesce(p_reason = 'deadline', false)
-        when 'cancelled' then coalesce(p_reason in ('user', 'superseded'), false)
-        else p_reason is not null and p_reason not in ('deadline', 'user', 'superseded')
-            and not (p_started and p_reason in (
-                'no_pipeline', 'repository_not_https', 'bad_ref', 'minutes_exhausted', 'queue_expired')) end;
-end $$;
-
 alter table builds
     drop constraint builds_status_known, drop constraint builds_end_reason_known,
     drop constraint builds_cancel_reason_known, drop constraint builds_error_message_is_short,
     drop constraint builds_reason_fits_status, drop constraint builds_unstarted_reasons_fit,
-    drop constraint builds_unstarted_is_not_success, drop constraint builds_claimed_by_fkey;
+    drop constraint builds_unstarted_is_not_success, drop constraint builds_pending_is_unclaimed,
+    drop constraint builds_running_is_leased, drop constraint builds_started_has_a_claim,
+    drop constraint builds_final_has_an_end, drop constraint builds_charge_within_reservation,
+    drop constraint builds_reservation_is_positive, drop constraint builds_cancel_has_a_reason,
+    drop constraint builds_completed_is_final, drop constraint builds_claimed_by_fkey;
 drop trigger builds_final_is_final on builds;
 drop index builds_pending;
 drop index builds_pending_age;
 drop index builds_running;
 alter table builds
     alter column status type build_status, alter column end_reason type build_end_reason,
-    alter column cancel_reason type build_cancel_reason, alter column error_message type build_message,
-    add constraint builds_reason_fits_status check (end_reason_fits(status, end_reason, started_at is not null));
+    alter column cancel_reason type build_cancel_reason, alter column error_message type build_message;
 create trigger builds_final_is_final before update of status, end_reason, charged_seconds, ended_at on builds
     for each row when (old.ended_at is not null) execute function refuse_change_of_final_build();
 
@@ -144,7 +132,53 @@ where b.status = 'pending' and s.build_id = b.id and c.requires = s.requires
 insert into queues (workspace_id, class_id, pending, head_number, head_seconds)
 select b.workspace_id, b.class_id, count(*), min(b.number), (array_agg(b.timeout_seconds order by b.number))[1]
 from builds b where b.status = 'pending' group by b.workspace_id, b.class_id;
-alter table builds add constraint builds_pending_has_a_class check (class_id is not null or status <> 'pending');
+-- What must hold for a build, each by its name: the error says which does not. One check, since the table's checks are what a
+-- claim paid for most; this one is a call. Where a condition is unknown, it holds.
+create function build_holds(
+    p_id uuid, p_status text, p_class integer, p_timeout integer, p_token text,
+    p_claim uuid, p_started timestamptz, p_max integer, p_lease timestamptz, p_cancelled_at timestamptz,
+    p_cancel_reason text, p_ended timestamptz, p_completed boolean, p_charged integer, p_reason text
+) returns boolean language plpgsql immutable parallel safe as $$
+declare
+    v_broken text;
+begin
+    v_broken := case
+        when p_status = 'pending' and num_nonnulls(
+            p_token, p_claim, p_started, p_lease, p_ended) > 0 then 'builds_pending_is_unclaimed'
+        when p_status = 'pending' and p_class is null then 'builds_pending_has_a_class'
+        when p_status = 'running' and (p_ended is not null or num_nulls(
+            p_token, p_claim, p_started, p_lease, p_max) > 0)
+            then 'builds_running_is_leased'
+        when num_nulls(p_token, p_claim, p_started, p_max) not in (0, 4)
+            then 'builds_started_has_a_claim'
+        when (p_status in ('pending', 'running')) <> (p_ended is null)
+            or (p_ended is null) <> (p_charged is null) then 'builds_final_has_an_end'
+        when case p_status
+            when 'pending' then p_reason is not null
+            when 'running' then p_reason is not null
+            when 'success' then p_reason is not null or p_started is null
+            when 'timed_out' then p_reason is distinct from 'deadline' or p_started is null
+            when 'cancelled' then p_reason is null or p_reason not in ('user', 'superseded')
+            else p_reason is null or p_reason in ('deadline', 'user', 'superseded')
+                or (p_started is not null and p_reason in (
+                    'no_pipeline', 'repository_not_https', 'bad_ref', 'minutes_exhausted', 'queue_expired')) end
+            then 'builds_reason_fits_status'
+        -- A build that was never started has reserved nothing, so it costs nothing.
+        when p_charged < 0 or p_charged > coalesce(p_max, 0)
+            then 'builds_charge_within_reservation'
+        when p_max <= 0 or p_timeout <= 0 then 'builds_reservation_is_positive'
+        when (p_cancelled_at is null) <> (p_cancel_reason is null) then 'builds_cancel_has_a_reason'
+        when p_completed and p_ended is null then 'builds_completed_is_final' end;
+    if v_broken is not null then
+        raise exception 'build % can''t be so: %', p_id, v_broken
+            using errcode = 'check_violation', table = 'builds', constraint = v_broken;
+    end if;
+    return true;
+end $$;
+
+alter table builds add constraint builds_hold check (build_holds(
+    id, status, class_id, timeout_seconds, claimed_by, claim_id, started_at, max_duration_seconds, lease_expires_at,
+    cancel_requested_at, cancel_reason, ended_at, completed, charged_seconds, end_reason));
 
 create index builds_pending on builds (workspace_id, class_id, number) where status = 'pending';
 create index builds_pending_age on builds (created_at) where status = 'pending';
@@ -196,39 +230,33 @@ create function queue_is_open(
             <= p_plan.seconds_per_month - p_charged - p_reserved
 $$;
 
--- Sets whether a workspace's queues are open, wherever that is not so already. Its row is locked by whoever changed it. (It is
--- planned once a connection, perhaps while tables are empty: the settings leave it indexes and nested loops.)
+-- Sets whether workspaces' queues are open, wherever that is not so already. Their rows are locked by whoever changed them, who has
+-- changed the queues' heads before, in the same transaction. (It is planned once a connection, perhaps while tables are empty: the
+-- settings leave it indexes and nested loops.)
 create function refresh_queues() returns trigger language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
-declare
-    v_workspace uuid;
 begin
-    if tg_table_name = 'workspaces' then
-        v_workspace := new.id;
-    elsif tg_op = 'DELETE' then
-        v_workspace := old.workspace_id;
-    else
-        v_workspace := new.workspace_id;
-    end if;
     update queues q set open = n.open, running = n.running, changed_at = clock_timestamp()
     from (
-        select c.class_id, case when (select fair from board where only_row) then w.running else 0 end as running,
+        select c.workspace_id, c.class_id,
+            case when (select fair from board where only_row) then w.running else 0 end as running,
             c.pending > 0 and coalesce(queue_is_open(
                 c.head_seconds, w.running, w.reserved_seconds, w.charged_seconds, p), false) as open
-        from queues c join workspaces w on w.id = c.workspace_id
-            left join plans p on p.workspace_id = w.id
-        where c.workspace_id = v_workspace) n
-    where q.workspace_id = v_workspace and q.class_id = n.class_id and (q.open, q.running) <> (n.open, n.running);
+        from changed w join queues c on c.workspace_id = w.id left join plans p on p.workspace_id = w.id) n
+    where q.workspace_id = n.workspace_id and q.class_id = n.class_id and (q.open, q.running) <> (n.open, n.running);
     return null;
 end $$;
+create trigger workspaces_refresh_queues after update on workspaces
+    referencing new table as changed for each statement execute function refresh_queues();
 
--- Whoever changes a queue's head changes its workspace's sums after it, in the same transaction.
-create trigger workspaces_refresh_queues
-    after update of running, reserved_seconds, charged_seconds, pending on workspaces
-    for each row execute function refresh_queues();
-
-create trigger plans_refresh_queues after insert or update or delete on plans
-    for each row execute function refresh_queues();
+-- A plan is changed under its workspace's lock; touching the workspace refreshes its queues.
+create function touch_workspace_of_plan() returns trigger language plpgsql as $$
+begin
+    update workspaces set pending = pending where id = coalesce(new.workspace_id, old.workspace_id);
+    return null;
+end $$;
+create trigger plans_touch_workspaces after insert or update or delete on plans
+    for each row execute function touch_workspace_of_plan();
 
 create function refresh_all_queues() returns trigger language plpgsql as $$
 begin

@@ -147,7 +147,7 @@ begin
     end if;
 end $$;
 
--- Serves claims of one token, whose workers have the same back ends and labels. A row for each claim, and one for each build
+-- Serves claims of one token, whose workers (each named once) have the same back ends and labels. A row for each claim, and one for each build
 -- that must be checked before it may start. `outcome` is one of
 --   claimed       the build is this claim's now
 --   repeat        this claim took it before; its lease is renewed
@@ -181,7 +181,7 @@ begin
     select t.workspaces, (
             select array_agg(a.id) from unnest(p_claims) a (id)
             where exists (select from builds b where b.claimed_by = p_token and b.claim_id = a.id offset 0)), (
-            select case when count(*) = cardinality(p_claims) then min(k.classes) end
+            select case when count(*) = cardinality(p_hosts) then min(k.classes) end
             from unnest(p_hosts, p_names) a (host, name)
             join workers k on k.token_id = p_token and k.host_id = a.host and k.name = a.name
             where k.seen_at > clock_timestamp() - interval '15 s' and k.labels = p_labels and k.isolation = p_isolation)
@@ -202,8 +202,7 @@ begin
     if v_classes is null then
         v_classes := classes_covered(p_isolation, p_labels);
         insert into workers (token_id, host_id, name, version, isolation, labels, classes, seen_at)
-        select distinct on (a.host, a.name)
-            p_token, a.host, a.name, a.version, p_isolation, p_labels, v_classes, clock_timestamp()
+        select p_token, a.host, a.name, a.version, p_isolation, p_labels, v_classes, clock_timestamp()
         from unnest(p_hosts, p_names, p_versions) a (host, name, version) order by a.host, a.name
         on conflict (token_id, host_id, name) do update
         set version = excluded.version, isolation = excluded.isolation, labels = excluded.labels,
@@ -244,7 +243,8 @@ end $$;
 --              cancelled who did not ask
 --   lost       the lease lapsed longer ago than the grace
 --   overdue    the deadline passed longer ago than the grace
--- Builds are locked by their ids, then workspaces by theirs, so that no two calls wait for each other.
+-- Builds are locked by their ids, then workspaces by theirs, so that no two calls wait for each other. The clock is read once the
+-- builds are locked.
 create function end_builds(
     p_kind text, p_grace_ms bigint, p_builds uuid[], p_statuses text[], p_reasons text[], p_messages text[],
     p_tokens text[], p_digests bytea[], p_ran_ms bigint[], p_last_seqs bigint[], p_logs_lost boolean[],
@@ -253,54 +253,52 @@ create function end_builds(
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
+declare
+    v_now timestamptz;
+    v_month date;
 begin
-    return query with said as materialized (
-        select s.* from unnest(p_builds, p_statuses, p_reasons, p_messages, p_tokens, p_digests, p_ran_ms, p_last_seqs,
-            p_logs_lost, p_commits, p_steps) s (
-            build, status, reason, message, token, digest, ran_ms, last_seq, logs_lost, commit_sha, steps)
-    ), held as materialized (
-        select b.id from said s join builds b on b.id = s.build order by b.id for no key update of b
-    ), ended as (
+    perform from builds b where b.id = any (p_builds) order by b.id for no key update;
+    v_now := clock_timestamp();
+    v_month := month_of(v_now);
+    return query with ended as (
         update builds b
         set status = s.status, end_reason = case s.status when 'cancelled' then b.cancel_reason else s.reason end,
-            error_message = s.message, completed = p_kind = 'completed', ended_at = at.now, phase = null,
+            error_message = s.message, completed = p_kind = 'completed', ended_at = v_now, phase = null,
             last_output_age_ms = null, version = b.version + 1, last_seq = s.last_seq, commit_sha = s.commit_sha,
-            step_results = s.steps,
-            duration_ms = run_time_ms(
-                p_kind, b.started_at, b.lease_expires_at, b.max_duration_seconds, s.ran_ms, at.now),
-            charged_seconds = least(b.max_duration_seconds, ceil(run_time_ms(
-                p_kind, b.started_at, b.lease_expires_at, b.max_duration_seconds, s.ran_ms, at.now) / 1000.0)::bigint)
-        from held l join said s on s.build = l.id join log_heads h on h.build_id = l.id
-            cross join lateral (select clock_timestamp() as now, l.id) at
-        where b.id = l.id and b.status = 'running'
+            step_results = s.steps, duration_ms = r.ran_ms,
+            charged_seconds = least(b.max_duration_seconds, (r.ran_ms + 999) / 1000)
+        from unnest(p_builds, p_statuses, p_reasons, p_messages, p_tokens, p_digests, p_ran_ms, p_last_seqs, p_logs_lost,
+                p_commits, p_steps) s (
+                build, status, reason, message, token, digest, ran_ms, last_seq, logs_lost, commit_sha, steps)
+            join builds c on c.id = s.build join log_heads h on h.build_id = s.build
+            cross join lateral (select run_time_ms(p_kind, c.started_at, c.lease_expires_at, c.max_duration_seconds,
+                s.ran_ms, v_now) as ran_ms offset 0) r
+        -- Running, said so that no plan walks the index of all that run.
+        where b.id = c.id and b.started_at is not null and b.ended_at is null
             and case p_kind
                 when 'completed' then
                     b.claimed_by = s.token and (s.status <> 'cancelled' or b.cancel_requested_at is not null)
                     and (h.next_seq > s.last_seq or s.logs_lost)
                     and exists (select from tokens t
                         where t.id = s.token and t.digest = s.digest and t.kind = 'worker' and t.revoked_at is null)
-                when 'lost' then b.lease_expires_at < at.now - p_grace_ms * interval '1 ms'
-                else b.started_at + b.max_duration_seconds * interval '1 s' < at.now - p_grace_ms * interval '1 ms' end
-        returning b.id, b.workspace_id, b.max_duration_seconds as reserved, b.charged_seconds, b.ended_at,
-            month_of(b.ended_at) as month, b.duration_ms
+                when 'lost' then b.lease_expires_at < v_now - p_grace_ms * interval '1 ms'
+                else b.started_at + b.max_duration_seconds * interval '1 s' < v_now - p_grace_ms * interval '1 ms' end
+        returning b.id, b.workspace_id, b.max_duration_seconds as reserved, b.charged_seconds, b.duration_ms
     ), charged as (
         insert into charges (build_id, workspace_id, month, seconds, charged_at)
-        select e.id, e.workspace_id, e.month, e.charged_seconds, e.ended_at from ended e
-    ), freed as materialized (
-        select e.workspace_id, count(*) as builds, sum(e.reserved) as reserved, max(e.month) as month,
-            sum(e.charged_seconds) filter (where e.month = m.month) as seconds
-        from ended e join (select workspace_id, max(month) as month from ended group by workspace_id) m
-            on m.workspace_id = e.workspace_id
-        group by e.workspace_id
+        select e.id, e.workspace_id, v_month, e.charged_seconds, v_now from ended e
     ), locked as materialized (
-        select w.id from freed f join workspaces w on w.id = f.workspace_id order by w.id for no key update of w
+        select w.id, f.builds, f.reserved, f.seconds
+        from (select e.workspace_id, count(*) as builds, sum(e.reserved) as reserved, sum(e.charged_seconds) as seconds
+            from ended e group by e.workspace_id) f
+        join workspaces w on w.id = f.workspace_id order by w.id for no key update of w
     ), settled as (
         update workspaces w
-        set running = w.running - f.builds, reserved_seconds = w.reserved_seconds - f.reserved,
-            charged_seconds = case when w.charged_month = f.month then w.charged_seconds + f.seconds
-                when w.charged_month > f.month then w.charged_seconds else f.seconds end,
-            charged_month = greatest(w.charged_month, f.month)
-        from locked l join freed f on f.workspace_id = l.id where w.id = l.id
+        set running = w.running - l.builds, reserved_seconds = w.reserved_seconds - l.reserved,
+            charged_seconds = case when w.charged_month = v_month then w.charged_seconds + l.seconds
+                when w.charged_month > v_month then w.charged_seconds else l.seconds end,
+            charged_month = greatest(w.charged_month, v_month)
+        from locked l where w.id = l.id
     )
     select e.id, e.duration_ms, e.charged_seconds from ended e;
 end $$;

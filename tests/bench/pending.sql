@@ -6,7 +6,7 @@ with queues as (
     where w.slug like current_setting('bench.workspaces')
 ), new as (
     insert into builds (workspace_id, timeout_seconds, rules_version, class_id)
-    select q.id, 600, current_setting('bench.rules_version')::smallint, class_of('{}', true, false)
+    select q.id, 600, current_setting('bench.rules_version')::smallint, (select class_of('{}', true, false))
     from generate_series(1, ceil(current_setting('bench.builds')::numeric / (select count(*) from queues))::integer) turn
     cross join queues q
     order by turn, q.slug

@@ -7,6 +7,7 @@ use protocol::worker::ClaimRequest;
 use rules::Timing;
 use serde::Deserialize;
 use sqlx::types::Json;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// What a worker's claim came to.
@@ -70,7 +71,9 @@ pub async fn serve(
     known: &Known,
 ) -> Result<Served, Error> {
     fail::fail_point!("claim.asked");
-    let of = |word: fn(&ClaimRequest) -> &String| claims.iter().map(|claim| word(claim).clone()).collect::<Vec<_>>();
+    // Whoever asks for several slots at once is one worker.
+    let workers: BTreeMap<_, _> =
+        claims.iter().map(|claim| ((&claim.worker.host_id, &claim.worker.name), &claim.worker.version)).collect();
     let rows = sqlx::query_as!(
         Row,
         r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, spec as "spec: Json<Spec>",
@@ -79,9 +82,9 @@ pub async fn serve(
         fleet.token.0,
         fleet.token.1,
         &claims.iter().map(|claim| claim.claim_id).collect::<Vec<_>>(),
-        &of(|claim| &claim.worker.name),
-        &of(|claim| &claim.worker.version),
-        &of(|claim| &claim.worker.host_id),
+        &workers.keys().map(|(_, name)| (*name).clone()).collect::<Vec<_>>(),
+        &workers.values().map(|version| (*version).clone()).collect::<Vec<_>>(),
+        &workers.keys().map(|(host, _)| (*host).clone()).collect::<Vec<_>>(),
         fleet.isolation,
         fleet.labels,
         ms(timing.lease),
