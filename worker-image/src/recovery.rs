@@ -101,7 +101,7 @@ async fn end_build(api: &Api, place: &Place, build: Uuid) -> io::Result<()> {
             Reported::Refused => warn!(build.id = %build, "the board will end the build by itself"),
         }
     }
-    site::remove(&directory)
+    site::remove(&directory).await
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::clock::Boot;
 use crate::config::Place;
 use crate::isolation::bubblewrap::names;
+use crate::removal::{self, Enough};
 use protocol::worker::Job;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
@@ -103,8 +104,8 @@ impl Site {
     ///
     /// If something can't be removed.
     pub async fn clear(&self) -> io::Result<()> {
-        let trees = [self.path(names::WORKSPACE), self.path(names::HOME)];
-        spawn_blocking(move || trees.iter().try_for_each(|tree| remove(tree))).await.map_err(io::Error::other)?
+        remove(&self.path(names::WORKSPACE)).await?;
+        remove(&self.path(names::HOME)).await
     }
 
     /// Removes all.
@@ -113,37 +114,27 @@ impl Site {
     ///
     /// If something can't be removed.
     pub async fn remove(&self) -> io::Result<()> {
-        let directory = self.directory.clone();
-        spawn_blocking(move || remove(&directory)).await.map_err(io::Error::other)?
+        remove(&self.directory).await
     }
 }
 
-/// Removes a tree, also one whose directories nobody may write (package caches make theirs so), without following a
-/// link out of it. Gone already is as well.
+/// Removes a build's directory, or one in it; ends early if nobody waits for it any more.
 ///
 /// # Errors
 ///
 /// If something can't be removed.
-pub fn remove(tree: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(tree) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(tree)?;
-            fs::remove_dir_all(tree)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
+pub async fn remove(tree: &Path) -> io::Result<()> {
+    let (tree, enough) = (tree.to_path_buf(), Enough::default());
+    let _until_nobody_waits = Waiting(enough.clone());
+    spawn_blocking(move || removal::remove(&tree, &enough)).await.map_err(io::Error::other)?
 }
 
-fn open_up(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
+struct Waiting(Enough);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.say();
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -161,17 +152,5 @@ mod tests {
     fn a_build_of_another_boot_is_left_to_the_board_to_count() {
         let record = Record { sent_at: Boot(1000), boot_id: "another".into(), max_duration_seconds: 60 };
         assert_eq!(record.ran_ms(Boot(5000)), 60_000);
-    }
-
-    #[test]
-    fn directories_that_nobody_may_write_are_removed() {
-        let root = tempfile::tempdir().unwrap();
-        let inner = root.path().join("tree/cache");
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(inner.join("file"), "x").unwrap();
-        fs::set_permissions(&inner, Permissions::from_mode(0o555)).unwrap();
-        remove(&root.path().join("tree")).unwrap();
-        remove(&root.path().join("tree")).unwrap();
-        assert!(!root.path().join("tree").exists());
     }
 }

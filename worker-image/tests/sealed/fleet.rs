@@ -123,9 +123,10 @@ fn left(root: &Path) -> Vec<i32> {
 }
 
 pub(crate) fn command(board: &Board, forge: &Forge, root: &Path, verb: &str) -> Command {
-    // Whoever starts a worker may leave a descriptor open: 9 here, of a file that no step may see.
+    // Whoever starts a worker may leave a descriptor open: 9 here, of a file that no step may see. And many hosts give a
+    // process no more descriptors than this.
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "exec 9</etc/passwd; exec \"$0\" \"$@\"", BINARY]);
+    command.args(["-c", "ulimit -n 1024; exec 9</etc/passwd; exec \"$0\" \"$@\"", BINARY]);
     command.arg(verb).args(["--api-url", &board.url, "--name", "tester", "--builds-root"]).arg(root);
     command.args(["--egress-allow", &forge.address, "--ca-bundle"]).arg(forge.ca());
     command.args(["--kill-grace-ms", "300", "--fence-margin-ms", "200", "--free-mib-min", "1"]);

@@ -110,3 +110,22 @@ async fn three_troubles_of_the_host_in_a_row_and_the_worker_gives_up() {
     assert_eq!(reasons, [Some(EndReason::NeverStarted); 3]);
     assert!(worker.log().contains("callboard-worker doctor"));
 }
+
+/// More levels than the worker has descriptors.
+const NEST: &str = "perl -e 'for (1..1500) { mkdir \"d\"; chdir \"d\" or die }'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_nested_ever_so_deep_are_no_trouble() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let report = board.report(board.offer(job(&forge.url(), vec![step("nest", &[NEST])]))).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    worker.is_tidy();
+    board.heard().chunks.clear();
+    let build = board.offer(job(&forge.url(), vec![step("nest", &[NEST, "echo nested; sleep 100"])]));
+    board.until_log("nested\n").await;
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
