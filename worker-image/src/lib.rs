@@ -27,6 +27,7 @@ pub mod poll;
 pub mod probe;
 pub mod proc;
 pub mod recovery;
+pub mod remains;
 pub mod removal;
 pub mod run;
 pub mod script;

@@ -12,6 +12,7 @@ use crate::logs::{Journal, Shipped, Sink, ship};
 use crate::mask::Masks;
 use crate::outcome::Fail;
 use crate::poll::Phase;
+use crate::remains::Remains;
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
@@ -36,6 +37,8 @@ pub struct Shop {
     pub api: Arc<Api>,
     /// The back end.
     pub isolation: Arc<dyn Isolation>,
+    /// What could not be removed.
+    pub remains: Arc<Remains>,
 }
 
 /// Whether the worker itself was up to it.
@@ -103,16 +106,10 @@ impl Held<'_> {
             Ok(journal) => self.with_log(&site, Arc::new(journal)).await,
             Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
         };
-        if health == Health::Unreported {
-            return health;
+        if health != Health::Unreported {
+            self.shop.remains.remove(&site.directory).await;
         }
-        match site.remove().await {
-            Ok(()) => health,
-            Err(error) => {
-                error!(build.id = %self.job.build_id, %error, "the build's directory can't be removed");
-                Health::Trouble
-            }
-        }
+        health
     }
 
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
@@ -124,7 +121,7 @@ impl Held<'_> {
         let ended = self.course(site, &journal, &masks, &mut covered).await;
         let ran_ms = millis(Boot::now().since(self.lease.sent_at));
         journal.finish();
-        let (logs_lost, cleared) = tokio::join!(self.logs_lost(shipping), site.clear());
+        let (logs_lost, _cleared) = tokio::join!(self.logs_lost(shipping), site.clear());
         let report = Complete {
             status: Status::Success,
             end_reason: None,
@@ -135,8 +132,7 @@ impl Held<'_> {
             logs_lost,
             steps: covered.steps,
         };
-        let health = self.report(ended.as_ref().err(), report, &masks).await;
-        if cleared.is_err() && health == Health::Fine { Health::Trouble } else { health }
+        self.report(ended.as_ref().err(), report, &masks).await
     }
 
     async fn course(

@@ -33,6 +33,8 @@ pub(crate) struct Heard {
     pub(crate) gone: bool,
     /// A load balancer answers in its place.
     pub(crate) away: bool,
+    /// Reports of this build fail.
+    pub(crate) unanswered: Option<Uuid>,
     /// The next claims are heard, but their answers are lost.
     pub(crate) answers_lost: u32,
 }
@@ -206,6 +208,9 @@ async fn complete(
     Json(report): Json<Complete>,
 ) -> Response {
     board.answer_about(&headers, |heard| {
+        if heard.unanswered == Some(id) {
+            return Err(problem(503, Code::Unavailable, None));
+        }
         let completed = Completed { status: report.status, duration_ms: report.ran_ms, charged_seconds: 1 };
         heard.completed.push((id, report));
         Ok(completed)

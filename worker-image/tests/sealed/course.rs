@@ -1,8 +1,9 @@
 //! Clone, steps in order, the report.
 
 use crate::board::{job, step};
-use crate::fleet::{Worker, can_seal, command};
+use crate::fleet::{STUCK, Worker, can_seal, command};
 use crate::{Board, Forge, set_up};
+use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
 use protocol::log::Stream;
 use protocol::{EndReason, Status};
@@ -98,7 +99,34 @@ async fn a_plain_user_runs_builds_too() {
     let worker = Worker::start_as(299_999, &board, &forge);
     let report = board.report(board.offer(job(&forge.url(), vec![step("only", &["cat hello.txt", "id -u"])]))).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
-    worker.is_tidy();
+    worker.is_tidy_but_for(&[STUCK.into()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_can_not_be_removed_is_in_nobodys_way() {
+    if !can_seal() || !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root can make what a plain user can't remove");
+        return;
+    }
+    let (board, forge) = (Board::start().await, Forge::start().await);
+    let mut worker = Worker::start_as(299_999, &board, &forge);
+    let mut stuck = vec![STUCK.to_owned()];
+    for number in 0..4 {
+        board.heard().chunks.clear();
+        let waits = step("wait", &["echo waits; until test -e go; do sleep 0.1; done"]);
+        let build = board.offer(job(&forge.url(), vec![waits]));
+        board.until_log("waits\n").await;
+        let site = worker.root.join(build.to_string());
+        std::fs::create_dir_all(site.join("theirs/not-ours")).unwrap();
+        std::fs::write(site.join("workspace/go"), "").unwrap();
+        assert_eq!(board.report(build).await.status, Status::Success, "build {number}");
+        stuck.push(build.to_string());
+    }
+    worker.is_tidy_but_for(&stuck);
+    assert_eq!(worker.sites().len(), 5);
+    assert!(worker.log().contains("can't be removed; it is tried again"), "{}", worker.log());
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
