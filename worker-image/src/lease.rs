@@ -23,6 +23,7 @@ pub struct Lease {
 struct State {
     fence_at: Boot,
     deadline_at: Boot,
+    renewed_at: Option<Boot>,
     phase: String,
     last_output_at: Option<Boot>,
     task: Option<Arc<dyn Control>>,
@@ -36,6 +37,7 @@ impl Lease {
         let now = State {
             fence_at: fence(sent_at, job.lease_ttl_ms, lease_grace, grace),
             deadline_at: sent_at.plus(Duration::from_millis(job.deadline_in_ms)),
+            renewed_at: None,
             phase: "clone".into(),
             last_output_at: None,
             task: None,
@@ -48,6 +50,7 @@ impl Lease {
         let mut now = self.state();
         now.fence_at = now.fence_at.max(fence(sent_at, answer.lease_ttl_ms, self.lease_grace, self.grace));
         now.deadline_at = sent_at.plus(Duration::from_millis(answer.deadline_in_ms));
+        now.renewed_at = Some(sent_at);
         let (fence_at, task) = (now.fence_at, now.task.clone());
         drop(now);
         if let Some(task) = task {
@@ -59,6 +62,12 @@ impl Lease {
     #[must_use]
     pub fn fence_at(&self) -> Boot {
         self.state().fence_at
+    }
+
+    /// When the last renewal that was acknowledged had been sent.
+    #[must_use]
+    pub fn renewed_at(&self) -> Option<Boot> {
+        self.state().renewed_at
     }
 
     /// When the build must have ended.

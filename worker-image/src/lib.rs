@@ -21,6 +21,7 @@ pub mod guard;
 pub mod isolation;
 pub mod lease;
 pub mod logs;
+pub mod mark;
 pub mod mask;
 pub mod outcome;
 pub mod poll;

@@ -16,6 +16,7 @@ use futures::future::join_all;
 use nix::sys::signal::Signal;
 use protocol::worker::Complete;
 use protocol::{EndReason, Status};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -38,10 +39,18 @@ pub struct Recovered {
     pub stuck: usize,
 }
 
+/// What was killed.
+#[derive(Debug, Default)]
+struct Killed {
+    processes: BTreeSet<i32>,
+    /// The builds that had a task running.
+    builds: BTreeSet<String>,
+}
+
 /// What an earlier worker left behind, but for its processes, which have ended.
 #[derive(Debug)]
 pub struct Left {
-    processes: usize,
+    killed: Killed,
     builds: Vec<Uuid>,
     /// When the last of the processes was gone.
     ended_at: Boot,
@@ -54,8 +63,8 @@ impl Left {
     ///
     /// If one can't be ended, or the builds root can't be read.
     pub async fn behind(place: &Place, workplace: &Workplace) -> io::Result<Self> {
-        let processes = end_processes(place).await?;
-        Ok(Self { processes, builds: workplace.builds()?, ended_at: Boot::now() })
+        let killed = end_processes(place).await?;
+        Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
     }
 
     /// Completes the builds that are still ours, and removes their directories. Ends once the board has answered for all.
@@ -63,12 +72,13 @@ impl Left {
         let one_at_a_time = Mutex::new(());
         let gone = join_all(self.builds.iter().map(async |build| {
             let directory = place.builds_root.join(build.to_string());
-            report(api, *build, &directory, self.ended_at).await;
+            let ended_by_us_at = self.killed.builds.contains(&build.to_string()).then_some(self.ended_at);
+            report(api, *build, &directory, ended_by_us_at).await;
             let _turn = one_at_a_time.lock().await;
             remains.remove(&directory).await
         }));
         let builds = gone.await.into_iter().filter(|gone| *gone).count();
-        let recovered = Recovered { processes: self.processes, builds, stuck: self.builds.len() - builds };
+        let recovered = Recovered { processes: self.killed.processes.len(), builds, stuck: self.builds.len() - builds };
         if recovered != Recovered::default() {
             let Recovered { processes, builds, stuck } = recovered;
             info!(processes, builds, stuck, "ended what an earlier worker left behind");
@@ -78,22 +88,33 @@ impl Left {
 }
 
 /// Kills the guards of this builds root, and bubblewraps without a guard, with all that descends from them.
-async fn end_processes(place: &Place) -> io::Result<usize> {
+async fn end_processes(place: &Place) -> io::Result<Killed> {
     let begun = Instant::now();
-    let mut killed = std::collections::BTreeSet::new();
+    let mut killed = Killed::default();
     loop {
-        let left = leftover(place, &proc::all());
+        let processes = proc::all();
+        let left = leftover(place, &processes);
         if left.is_empty() {
-            return Ok(killed.len());
+            return Ok(killed);
         }
+        let guarded = processes.iter().filter(|process| left.contains(&process.pid)).filter_map(guarded_build);
+        killed.builds.extend(guarded);
         if begun.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("processes {left:?} of an earlier worker can't be ended")));
         }
         for pid in left {
             proc::signal(pid, Signal::SIGKILL);
-            killed.insert(pid);
+            killed.processes.insert(pid);
         }
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The build whose task a guard watches over.
+fn guarded_build(process: &Process) -> Option<String> {
+    match process.args.as_slice() {
+        [_, verb, option, build, ..] if verb == "guard" && option == "--build" => Some(build.clone()),
+        _ => None,
     }
 }
 
@@ -113,7 +134,7 @@ fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
 }
 
 /// Completes a build, if it may still be ours; one without a record was acknowledged, or never begun.
-async fn report(api: &Api, build: Uuid, directory: &Path, ended_at: Boot) {
+async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option<Boot>) {
     let Some(record) = Record::read(directory) else {
         return;
     };
@@ -122,7 +143,7 @@ async fn report(api: &Api, build: Uuid, directory: &Path, ended_at: Boot) {
         end_reason: Some(EndReason::Recovery),
         error_message: Some("the worker was started again; what was left of the build was ended".into()),
         commit: None,
-        ran_ms: record.ran_ms(ended_at),
+        ran_ms: record.ran_ms(directory, ended_by_us_at),
         last_seq: 0,
         logs_lost: true,
         steps: Vec::new(),

@@ -1,6 +1,6 @@
 //! One build from its claim to the acknowledged end: renews, runs, ships, reports, cleans up.
 
-use crate::beat;
+use crate::beat::{self, Beating};
 use crate::clock::{Boot, millis, sleep_until};
 use crate::complete::{self, Reported};
 use crate::config::Config;
@@ -64,11 +64,7 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     watching.spawn(shutdown(phase.clone(), stop.clone()));
     let held = Held { shop, job: &job, slot, lease, stop, phase };
     let health = match beating {
-        Ok(beating) => {
-            let health = held.work().await;
-            drop(beating);
-            health
-        }
+        Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
     };
     info!(build.id = %build, slot, healthy = health == Health::Fine, "slot free");
@@ -96,18 +92,28 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    async fn work(&self) -> Health {
+    /// The report comes first, since removal takes as long as a build has files; meanwhile the slot is taken, so that there are
+    /// never more directories on the disk than slots. What a crash leaves in between, the next start removes.
+    async fn work(&self, beating: Beating) -> Health {
         let (place, record) = (&self.shop.config.place, Record::new(self.job, self.lease.sent_at));
         let site = match Site::make(place, self.job.build_id, self.slot, Some(&record)) {
             Ok(site) => site,
             Err(error) => return self.fail(&Fail::Internal(format!("no directory for the build: {error}"))).await,
         };
         let health = match Journal::new(self.job.log, &site.directory) {
-            Ok(journal) => self.with_log(&site, Arc::new(journal)).await,
+            Ok(journal) => tokio::select! {
+                health = self.with_log(&site, Arc::new(journal)) => health,
+                never = site.note_renewals(&self.lease) => never,
+            },
             Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
         };
+        drop(beating);
         if health != Health::Unreported {
-            self.shop.remains.remove(&site.directory).await;
+            site.forget();
+            tokio::select! {
+                _ = self.shop.remains.remove(&site.directory) => {}
+                () = self.too_late() => {}
+            }
         }
         health
     }
@@ -121,7 +127,7 @@ impl Held<'_> {
         let ended = self.course(site, &journal, &masks, &mut covered).await;
         let ran_ms = millis(Boot::now().since(self.lease.sent_at));
         journal.finish();
-        let (logs_lost, _cleared) = tokio::join!(self.logs_lost(shipping), site.clear());
+        let logs_lost = self.logs_lost(shipping).await;
         let report = Complete {
             status: Status::Success,
             end_reason: None,

@@ -11,6 +11,7 @@ use super::{Isolation, Running, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
+use crate::site::Site;
 use crate::workplace::{ETC, has};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -63,7 +64,8 @@ impl Bubblewrap {
             linger_ms: kill_grace_ms,
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
-        Orders { program, args, run_as, plan, fence_at: task.fence_at, kill_grace_ms }
+        let ended_mark = Site::ended_mark(&task.directory);
+        Orders { program, args, run_as, ended_mark, plan, fence_at: task.fence_at, kill_grace_ms }
     }
 
     fn args(&self, task: &Task, with_egress: bool) -> Vec<String> {
