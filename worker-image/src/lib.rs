@@ -20,6 +20,7 @@ pub mod equip;
 pub mod guard;
 pub mod isolation;
 pub mod lease;
+pub mod limits;
 pub mod logs;
 pub mod mark;
 pub mod mask;

@@ -154,11 +154,13 @@ impl Held<'_> {
             lease: Arc::clone(&self.lease),
             step: "clone".into(),
         };
-        let equipped = equip(&self.shop.config, site, &sink);
-        let _proxy = equipped.map_err(|error| Fail::Internal(format!("the build can't be equipped: {error}")))?;
         let Self { shop, job, slot, lease, stop, .. } = self;
+        let equipped = equip(&shop.config, job, *slot, site, &sink).await;
+        let proxy = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, grace) = (shop.isolation.as_ref(), shop.config.grace);
-        Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await
+        let ended = Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await;
+        proxy.end().await;
+        ended
     }
 
     /// Waits for the log's last chunk, but not for ever.

@@ -4,6 +4,7 @@ use crate::api::Api;
 use crate::config::Config;
 use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::{Bubblewrap, find};
+use crate::limits;
 use crate::poll::{self, GaveUp, Phase};
 use crate::probe;
 use crate::recovery::Left;
@@ -36,6 +37,9 @@ pub enum Failed {
     /// The board does not let it in (77), or its host is at fault (70).
     #[error(transparent)]
     GaveUp(#[from] GaveUp),
+    /// This process may not open enough for its slots: exit code 71.
+    #[error("{0}; set it with {fix}", fix = limits::fix(*.1))]
+    Limit(String, u32),
     /// Anything else: exit code 1.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -51,6 +55,7 @@ impl Failed {
             Self::Unfit(Unfit::Closed { .. } | Unfit::Unusable(..)) => 73,
             Self::GaveUp(GaveUp::TokenRefused) => 77,
             Self::GaveUp(GaveUp::Unhealthy) => 70,
+            Self::Limit(..) => 71,
             Self::Other(_) => 1,
         }
     }

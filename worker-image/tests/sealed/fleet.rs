@@ -92,7 +92,12 @@ impl Worker {
 
     /// The guards, sandboxes and steps of this builds root.
     pub(crate) fn left(&self) -> Vec<i32> {
-        left(&self.root)
+        left(&self.root, &["run", "egress"])
+    }
+
+    /// The same, and the proxies: they end with the worker, not with a sandbox.
+    pub(crate) fn all_left(&self) -> Vec<i32> {
+        left(&self.root, &["run"])
     }
 
     /// The directories of builds.
@@ -107,7 +112,7 @@ impl Worker {
     }
 
     pub(crate) fn is_tidy_but_for(&self, sites: &[String]) {
-        let is_tidy = || self.left().is_empty() && self.sites().iter().all(|site| sites.contains(site));
+        let is_tidy = || self.all_left().is_empty() && self.sites().iter().all(|site| sites.contains(site));
         eventually("a tidy builds root", || is_tidy().then_some(()));
     }
 }
@@ -119,17 +124,17 @@ impl Drop for Worker {
         }
         self.process.kill().ok();
         self.process.wait().ok();
-        for pid in self.left() {
+        for pid in self.all_left() {
             proc::signal(pid, Signal::SIGKILL);
         }
     }
 }
 
-fn left(root: &Path) -> Vec<i32> {
+fn left(root: &Path, but_for: &[&str]) -> Vec<i32> {
     let (processes, root) = (proc::all(), format!("{}/", root.display()));
     let ours = processes.iter().filter(|process| {
-        let is_worker = process.args.get(1).is_some_and(|arg| arg == "run");
-        !is_worker && process.args.iter().any(|arg| arg.starts_with(&root))
+        let is_other = process.args.get(1).is_some_and(|arg| but_for.contains(&arg.as_str()));
+        !is_other && process.args.iter().any(|arg| arg.starts_with(&root))
     });
     let mut left: Vec<i32> = ours.map(|process| process.pid).collect();
     left.extend(proc::descendants(&processes, &left));
@@ -137,10 +142,15 @@ fn left(root: &Path) -> Vec<i32> {
 }
 
 pub(crate) fn command(board: &Board, forge: &Forge, root: &Path, verb: &str) -> Command {
+    command_with(1024, board, forge, root, verb)
+}
+
+/// A worker that may not have more than so many descriptors.
+pub(crate) fn command_with(descriptors: u32, board: &Board, forge: &Forge, root: &Path, verb: &str) -> Command {
     // Whoever starts a worker may leave a descriptor open: 9 here, of a file that no step may see. And many hosts give a
     // process no more descriptors than this.
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "ulimit -n 1024; exec 9</etc/passwd; exec \"$0\" \"$@\"", BINARY]);
+    command.args(["-c", &format!("ulimit -n {descriptors}; exec 9</etc/passwd; exec \"$0\" \"$@\""), BINARY]);
     command.arg(verb).args(["--api-url", &board.url, "--name", "tester", "--builds-root"]).arg(root);
     command.args(["--egress-allow", &forge.address, "--ca-bundle"]).arg(forge.ca());
     command.args(["--kill-grace-ms", "300", "--fence-margin-ms", "200", "--free-mib-min", "1"]);

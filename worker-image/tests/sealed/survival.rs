@@ -19,7 +19,7 @@ async fn a_killed_workers_sandbox_is_ended_by_its_guard() {
     let killed = Instant::now();
     worker.process.kill().unwrap();
     worker.process.wait().unwrap();
-    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    eventually("the end of sandbox and proxy", || worker.all_left().is_empty().then_some(()));
     assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
     assert_eq!(worker.sites(), [build.to_string()]);
     let ran_ms_at_most = u64::try_from(offered.elapsed().as_millis()).unwrap() + 50;
@@ -61,6 +61,19 @@ async fn a_killed_guard_takes_its_sandbox_along() {
     proc::signal(guard.pid, Signal::SIGKILL);
     let report = board.report(build).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_proxy_is_named_and_ends_no_step() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 3"])]));
+    board.until_log("running\n").await;
+    for pid in worker.all_left().into_iter().filter(|pid| !worker.left().contains(pid)) {
+        proc::signal(pid, Signal::SIGKILL);
+    }
+    board.until_log("network: the proxy of this build broke").await;
+    assert_eq!(board.report(build).await.status, Status::Success);
     worker.is_tidy();
 }
 
