@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 pub use abilities::Abilities;
 pub use host::{find, path_variable};
 
-/// The size of a sandbox's `/tmp`, which is memory.
-const TMP_BYTES: &str = "2147483648";
+/// Where a sandbox can write besides the build's own directories, and how much. That is memory: 3 GiB a sandbox at most. The
+/// rest of /dev can't be written.
+const MEMORY_MIB: [(&str, u64); 4] = [("/tmp", 2048), ("/var/tmp", 512), ("/dev/shm", 448), ("/run", 64)];
 
 /// Names inside a build's directory.
 pub mod names {
@@ -77,8 +78,10 @@ impl Bubblewrap {
         args.extend(host::system());
         args.extend(host::etc(&self.place.builds_root.join(ETC)));
         args.all(&["--proc", "/proc", "--dev", "/dev"]);
-        for directory in ["/tmp", "/var/tmp", "/run"] {
-            args.all(if self.abilities.tmpfs_size { &["--size", TMP_BYTES] } else { &[] });
+        for (directory, mib) in MEMORY_MIB {
+            if self.abilities.tmpfs_size {
+                args.all(&["--size", &(mib * 1024 * 1024).to_string()]);
+            }
             args.all(&["--tmpfs", directory]);
         }
         args.all(&["--dir", INSIDE]);
@@ -92,7 +95,7 @@ impl Bubblewrap {
         if has(&certificates) {
             args.bind("--ro-bind", &certificates, &format!("{INSIDE}/{}", names::CERTIFICATES));
         }
-        args.all(&["--remount-ro", "/", "--chdir", "/workspace"]);
+        args.all(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]);
         args.0
     }
 }
