@@ -8,6 +8,7 @@ use crate::isolation::Control;
 use protocol::worker::{Heartbeat, Job, Renewed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The lease on one build.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub struct Lease {
     lease_grace: Duration,
     grace: Grace,
     now: Mutex<State>,
+    entered: Notify,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Lease {
             last_output_at: None,
             task: None,
         };
-        Self { sent_at, lease_grace, grace, now: Mutex::new(now) }
+        Self { sent_at, lease_grace, grace, now: Mutex::new(now), entered: Notify::new() }
     }
 
     /// Takes note of a renewal that was asked for at `sent_at`, and tells the running task's guard.
@@ -95,6 +97,13 @@ impl Lease {
         let mut now = self.state();
         phase.clone_into(&mut now.phase);
         now.last_output_at = None;
+        drop(now);
+        self.entered.notify_one();
+    }
+
+    /// Waits until the build is at something that [`Lease::heartbeat`] has not told since this was waited for last.
+    pub async fn entered(&self) {
+        self.entered.notified().await;
     }
 
     /// What the build is at.

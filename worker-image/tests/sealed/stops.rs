@@ -53,7 +53,6 @@ async fn the_deadline_ends_a_build() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     short.deadline_in_ms = 1500;
-    short.heartbeat_every_ms = 30_000;
     let report = board.report(board.offer(short)).await;
     assert_eq!((report.status, report.end_reason), (Status::TimedOut, Some(EndReason::Deadline)));
     assert!((1500..3500).contains(&report.ran_ms), "{}", report.ran_ms);
