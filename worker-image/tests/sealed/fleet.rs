@@ -2,6 +2,7 @@
 
 use crate::board::{Board, TOKEN};
 use crate::forge::Forge;
+use crate::skipped::skip;
 use callboard_worker::proc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,13 +25,24 @@ pub(crate) struct Worker {
     directory: TempDir,
 }
 
-/// Whether a sandbox works here; if not, says so out loud.
+/// Whether a sandbox works here; if not, the calling test is skipped.
 pub(crate) fn can_seal() -> bool {
     let fit = Command::new(BINARY).args(["doctor", "--builds-root", "/tmp"]).output().unwrap();
     if !fit.status.success() {
-        println!("SKIPPED: no sandbox works here:\n{}", String::from_utf8_lossy(&fit.stdout));
+        let found = String::from_utf8_lossy(&fit.stdout);
+        let bad: Vec<&str> = found.lines().filter(|line| line.contains(" MISSING ")).collect();
+        skip("sandbox", &bad.join("\n"));
     }
     fit.status.success()
+}
+
+/// Whether this is root; if not, the calling test is skipped.
+pub(crate) fn is_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        skip("root", "only root can become somebody else");
+    }
+    is_root
 }
 
 impl Worker {

@@ -1,7 +1,7 @@
 //! Where a worker does not work, and what it says then.
 
 use crate::board::{job, step};
-use crate::fleet::{BINARY, can_seal, command, command_with};
+use crate::fleet::{BINARY, can_seal, command, command_with, is_root};
 use crate::{Board, Forge, set_up};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,8 +13,7 @@ fn said(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builds_root_that_builds_can_not_reach_is_refused_with_the_fix() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: only root's builds run as somebody else");
+    if !is_root() {
         return;
     }
     let (board, forge, closed) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
