@@ -15,13 +15,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+/// How long a build must be at something for it to be told: short steps in a row are not a heartbeat each.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// Heartbeats go on as long as this lives.
 #[derive(Debug)]
 pub struct Beating {
     _until: DropGuard,
 }
 
-/// Begins to renew the lease on `build`, at first after `every`.
+/// Begins to renew the lease on `build`, each time it is at something new and at least `every` so often.
 ///
 /// # Errors
 ///
@@ -52,7 +55,7 @@ impl Beats {
     /// After a failure the next try comes sooner: there is room for several before the fence.
     async fn beat(&self) {
         let mut backoff = Backoff::new(self.every / 8, self.every / 2);
-        sleep(jittered(self.every * 4 / 5)).await;
+        self.pause(jittered(self.every * 4 / 5)).await;
         loop {
             let sent_at = Boot::now();
             let wait = match self.api.heartbeat(self.build, &self.lease.heartbeat()).await {
@@ -61,7 +64,8 @@ impl Beats {
                     self.lease.renewed(sent_at, &renewed);
                     renewed.cancel.into_iter().for_each(|reason| self.stop.ask(Why::Cancel(reason)));
                     backoff.reset();
-                    jittered(self.every * 4 / 5)
+                    self.pause(jittered(self.every * 4 / 5)).await;
+                    continue;
                 }
                 Err(Failure::NotOurs { code }) => {
                     warn!(build.id = %self.build, code = code.as_str(), "the build is not ours any more");
@@ -72,6 +76,15 @@ impl Beats {
             };
             sleep(wait).await;
         }
+    }
+
+    /// Waits for the next heartbeat's time, or until the build is at something new: people see that by heartbeats.
+    async fn pause(&self, wait: Duration) {
+        let news = async {
+            self.lease.entered().await;
+            sleep(SETTLED).await;
+        };
+        tokio::select! { () = sleep(wait) => {}, () = news => {} }
     }
 
     fn missed(&self, failure: &Failure, backoff: &mut Backoff) -> Duration {

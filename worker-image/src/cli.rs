@@ -47,6 +47,9 @@ pub enum Command {
         #[arg(long)]
         build: String,
     },
+    /// Be the way out of one build's sandboxes. Started by `run`.
+    #[command(hide = true)]
+    Egress(EgressArgs),
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -63,12 +66,29 @@ pub struct PlaceArgs {
     first_uid: u32,
 }
 
+/// `egress`.
+#[derive(Debug, Args)]
+pub struct EgressArgs {
+    /// The build, for people who look at the process list.
+    #[arg(long)]
+    pub build: String,
+    /// Where to listen.
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// HOST:PORT that may be reached although it is not public; may be repeated.
+    #[arg(long)]
+    pub allow: Vec<Allowed>,
+}
+
 /// `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// How many builds a worker is to hold at once.
+    #[arg(long, env = "CALLBOARD_WORKER_SLOTS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub slots: u32,
     #[command(flatten)]
     place: PlaceArgs,
 }

@@ -8,6 +8,7 @@ use crate::isolation::plan::{Env, INSIDE, PlanFile};
 use crate::isolation::{Isolation, Task};
 use crate::lease::Lease;
 use crate::logs::Sink;
+use crate::mask;
 use crate::outcome::Fail;
 use crate::script;
 use crate::site::Site;
@@ -63,6 +64,9 @@ impl Course<'_> {
     pub async fn run(&self, covered: &mut Covered) -> Result<(), Fail> {
         covered.steps = self.job.steps.iter().map(skipped).collect();
         let sink = self.sink_of("clone");
+        let clones = self.job.clone_secret.iter().map(|secret| ("of the clone", secret));
+        let secrets = self.job.secrets.iter().map(|(name, secret)| (name.as_str(), secret)).chain(clones);
+        secrets.filter_map(|(name, secret)| mask::unmasked(name, &secret.0)).for_each(|line| sink.say(&line));
         let images = self.job.steps.iter().try_for_each(|step| self.isolation.takes(&step.image));
         images.map_err(not_started).inspect_err(|fail| sink.say(&fail.message()))?;
         let commit = self.clone_source(&sink).await.inspect_err(|fail| sink.say(&fail.message()))?;

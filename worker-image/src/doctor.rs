@@ -2,6 +2,7 @@
 
 use crate::config::Place;
 use crate::isolation::bubblewrap::{Abilities, find};
+use crate::limits;
 use crate::workplace;
 use serde::Serialize;
 use std::fs;
@@ -41,8 +42,18 @@ impl Finding {
 
 /// Looks at everything. Changes nothing.
 #[must_use]
-pub fn examine(place: &Place) -> Vec<Finding> {
-    vec![bubblewrap(), nesting(), user_namespaces(place), git(), certificates(), builds_root(&place.builds_root)]
+pub fn examine(place: &Place, slots: u32, descriptors: u64) -> Vec<Finding> {
+    let (bubblewrap, root) = (bubblewrap(), builds_root(&place.builds_root));
+    vec![bubblewrap, nesting(), user_namespaces(place), git(), certificates(), root, files(slots, descriptors)]
+}
+
+/// Whether a worker of so many slots has the descriptors for it.
+fn files(slots: u32, descriptors: u64) -> Finding {
+    let name = "open files";
+    match limits::too_few(slots, descriptors) {
+        None => Finding::good(name, format!("at most {descriptors}, enough for {slots} slots")),
+        Some(few) => Finding::bad(name, few, limits::fix(slots)),
+    }
 }
 
 fn version(program: &Path) -> Option<String> {

@@ -2,36 +2,48 @@
 
 use crate::clone;
 use crate::config::Config;
-use crate::egress::{Allowed, Proxy};
+use crate::egress::{Proxy, Refusals, Way};
 use crate::isolation::bubblewrap::names;
 use crate::logs::Sink;
 use crate::site::Site;
+use protocol::worker::Job;
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many refused connections a build's log names.
-const REFUSALS_MAX: u32 = 20;
+/// How many refusals a build's log names.
+const REFUSALS_MAX: usize = 20;
 
 /// Writes the certificates and starts the proxy, which ends with what is returned.
 ///
 /// # Errors
 ///
 /// If the operator's certificates can't be read, or the directory not be written.
-pub fn equip(config: &Config, site: &Site, sink: &Sink) -> io::Result<Proxy> {
+pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Sink) -> io::Result<Proxy> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
         clone::write_certificates(&path, operators)?;
         site.hand_over(&path, 0o644)?;
     }
-    let (sink, said) = (sink.clone(), AtomicU32::new(0));
-    let refusals = Arc::new(move |line: String| {
-        if said.fetch_add(1, Ordering::Relaxed) < REFUSALS_MAX {
-            Sink { step: sink.lease.phase().into(), ..sink.clone() }.say(&line);
+    let way = Way {
+        binary: &config.place.installed(),
+        build: job.build_id.to_string(),
+        socket: site.path(names::EGRESS),
+        allowed: &config.egress_allow,
+        run_as: config.place.run_as(slot),
+    };
+    Proxy::start(way, refusals(sink.clone())).await
+}
+
+/// Tells a build's log what was refused: each thing once, and not without end.
+fn refusals(sink: Sink) -> Refusals {
+    let said = Mutex::new(BTreeSet::new());
+    Arc::new(move |line: String| {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let say = |line: &str| Sink { step: sink.lease.phase().into(), ..sink.clone() }.say(line);
+        if said.len() > REFUSALS_MAX || !said.insert(line.clone()) {
+            return;
         }
-    });
-    let allowed: Arc<[Allowed]> = config.egress_allow.clone().into();
-    let proxy = Proxy::start(&site.path(names::EGRESS), allowed, refusals)?;
-    site.hand_over(&site.path(names::EGRESS), 0o600)?;
-    Ok(proxy)
+        say(if said.len() > REFUSALS_MAX { "network: what else is refused is not said any more" } else { &line });
+    })
 }

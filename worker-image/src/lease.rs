@@ -8,6 +8,7 @@ use crate::isolation::Control;
 use protocol::worker::{Heartbeat, Job, Renewed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The lease on one build.
 #[derive(Debug)]
@@ -17,12 +18,14 @@ pub struct Lease {
     lease_grace: Duration,
     grace: Grace,
     now: Mutex<State>,
+    entered: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     fence_at: Boot,
     deadline_at: Boot,
+    renewed_at: Option<Boot>,
     phase: String,
     last_output_at: Option<Boot>,
     task: Option<Arc<dyn Control>>,
@@ -36,11 +39,12 @@ impl Lease {
         let now = State {
             fence_at: fence(sent_at, job.lease_ttl_ms, lease_grace, grace),
             deadline_at: sent_at.plus(Duration::from_millis(job.deadline_in_ms)),
+            renewed_at: None,
             phase: "clone".into(),
             last_output_at: None,
             task: None,
         };
-        Self { sent_at, lease_grace, grace, now: Mutex::new(now) }
+        Self { sent_at, lease_grace, grace, now: Mutex::new(now), entered: Notify::new() }
     }
 
     /// Takes note of a renewal that was asked for at `sent_at`, and tells the running task's guard.
@@ -48,6 +52,7 @@ impl Lease {
         let mut now = self.state();
         now.fence_at = now.fence_at.max(fence(sent_at, answer.lease_ttl_ms, self.lease_grace, self.grace));
         now.deadline_at = sent_at.plus(Duration::from_millis(answer.deadline_in_ms));
+        now.renewed_at = Some(sent_at);
         let (fence_at, task) = (now.fence_at, now.task.clone());
         drop(now);
         if let Some(task) = task {
@@ -59,6 +64,12 @@ impl Lease {
     #[must_use]
     pub fn fence_at(&self) -> Boot {
         self.state().fence_at
+    }
+
+    /// When the last renewal that was acknowledged had been sent.
+    #[must_use]
+    pub fn renewed_at(&self) -> Option<Boot> {
+        self.state().renewed_at
     }
 
     /// When the build must have ended.
@@ -86,6 +97,13 @@ impl Lease {
         let mut now = self.state();
         phase.clone_into(&mut now.phase);
         now.last_output_at = None;
+        drop(now);
+        self.entered.notify_one();
+    }
+
+    /// Waits until the build is at something that [`Lease::heartbeat`] has not told since this was waited for last.
+    pub async fn entered(&self) {
+        self.entered.notified().await;
     }
 
     /// What the build is at.

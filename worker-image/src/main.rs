@@ -1,8 +1,8 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, LogFormat};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{doctor, guard, isolation};
+use callboard_worker::{doctor, egress, guard, isolation, limits};
 use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
@@ -12,12 +12,17 @@ fn main() -> ExitCode {
     // Whoever started us may have left descriptors open; no sandbox is to inherit them.
     close_fds::set_fds_cloexec(3, &[]);
     let cli = Cli::parse();
+    let descriptors = limits::raise_descriptors();
     match cli.command {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Command::Egress(EgressArgs { socket, allow, .. }) => {
+            egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
-        Command::Doctor(args) => examine(&args),
+        Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
+            limits::too_few(config.slots, descriptors).map_or(Ok(()), |few| Err(Failed::Limit(few, config.slots)))?;
             let phase = worker::phases(config.drain_timeout, args.until_stdin_ends).map_err(anyhow::Error::from)?;
             worker::run(config, phase).await
         }),
@@ -49,9 +54,9 @@ fn tell(format: LogFormat) {
     }
 }
 
-fn examine(args: &DoctorArgs) -> ExitCode {
+fn examine(args: &DoctorArgs, descriptors: u64) -> ExitCode {
     let findings = match args.place() {
-        Ok(place) => doctor::examine(&place),
+        Ok(place) => doctor::examine(&place, args.slots, descriptors),
         Err(error) => {
             eprintln!("callboard-worker: {error:#}");
             return ExitCode::FAILURE;

@@ -1,19 +1,26 @@
 //! Ends what an earlier process of this host left behind: processes, directories, and its builds on the board.
 //!
-//! Only the holder of the builds root's lock does this, so it is harmless beside a live worker, and repeatable.
+//! Only the holder of the builds root's lock does this, so it is harmless beside a live worker, and repeatable. The processes
+//! end first. The builds are then seen to one beside the other, so that one that the board does not answer for, or whose
+//! directory can't be removed, is in nobody's way.
 
 use crate::api::Api;
 use crate::clock::Boot;
 use crate::complete::{self, Reported};
 use crate::config::Place;
 use crate::proc::{self, Process};
-use crate::site::{self, Record};
+use crate::remains::Remains;
+use crate::site::Record;
 use crate::workplace::Workplace;
+use futures::future::join_all;
 use nix::sys::signal::Signal;
 use protocol::worker::Complete;
 use protocol::{EndReason, Status};
+use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -21,57 +28,101 @@ use uuid::Uuid;
 /// How long a killed process may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was left behind, and is no more.
+/// What was left behind, and what became of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Processes that were ended.
     pub processes: usize,
     /// Builds whose directories were removed.
     pub builds: usize,
+    /// Builds whose directories could not be removed.
+    pub stuck: usize,
 }
 
-/// Ends everything that is left, and completes the builds that are still ours.
-///
-/// # Errors
-///
-/// If a process can't be ended, or a directory can't be removed.
-pub async fn recover(api: &Api, place: &Place, workplace: &Workplace) -> io::Result<Recovered> {
-    let processes = end_processes(place).await?;
-    let builds = workplace.builds()?;
-    for build in &builds {
-        end_build(api, place, *build).await?;
-    }
-    let recovered = Recovered { processes, builds: builds.len() };
-    if recovered != Recovered::default() {
-        info!(processes, builds = builds.len(), "ended what an earlier worker left behind");
-    }
-    Ok(recovered)
+/// What was killed.
+#[derive(Debug, Default)]
+struct Killed {
+    processes: BTreeSet<i32>,
+    /// The builds that had a task running.
+    builds: BTreeSet<String>,
 }
 
-/// Kills the guards of this builds root, and bubblewraps without a guard, with all that descends from them.
-async fn end_processes(place: &Place) -> io::Result<usize> {
-    let begun = Instant::now();
-    let mut killed = std::collections::BTreeSet::new();
-    loop {
-        let left = leftover(place, &proc::all());
-        if left.is_empty() {
-            return Ok(killed.len());
+/// What an earlier worker left behind, but for its processes, which have ended.
+#[derive(Debug)]
+pub struct Left {
+    killed: Killed,
+    builds: Vec<Uuid>,
+    /// When the last of the processes was gone.
+    ended_at: Boot,
+}
+
+impl Left {
+    /// Ends the processes that are left.
+    ///
+    /// # Errors
+    ///
+    /// If one can't be ended, or the builds root can't be read.
+    pub async fn behind(place: &Place, workplace: &Workplace) -> io::Result<Self> {
+        let killed = end_processes(place).await?;
+        Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
+    }
+
+    /// Completes the builds that are still ours, and removes their directories. Ends once the board has answered for all.
+    pub async fn settle(self, api: &Api, place: &Place, remains: &Remains) -> Recovered {
+        let one_at_a_time = Mutex::new(());
+        let gone = join_all(self.builds.iter().map(async |build| {
+            let directory = place.builds_root.join(build.to_string());
+            let ended_by_us_at = self.killed.builds.contains(&build.to_string()).then_some(self.ended_at);
+            report(api, *build, &directory, ended_by_us_at).await;
+            let _turn = one_at_a_time.lock().await;
+            remains.remove(&directory).await
+        }));
+        let builds = gone.await.into_iter().filter(|gone| *gone).count();
+        let recovered = Recovered { processes: self.killed.processes.len(), builds, stuck: self.builds.len() - builds };
+        if recovered != Recovered::default() {
+            let Recovered { processes, builds, stuck } = recovered;
+            info!(processes, builds, stuck, "ended what an earlier worker left behind");
         }
+        recovered
+    }
+}
+
+/// Kills the guards and proxies of this builds root, and bubblewraps without a guard, with all that descends from them.
+async fn end_processes(place: &Place) -> io::Result<Killed> {
+    let begun = Instant::now();
+    let mut killed = Killed::default();
+    loop {
+        let processes = proc::all();
+        let left = leftover(place, &processes);
+        if left.is_empty() {
+            return Ok(killed);
+        }
+        let guarded = processes.iter().filter(|process| left.contains(&process.pid)).filter_map(guarded_build);
+        killed.builds.extend(guarded);
         if begun.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("processes {left:?} of an earlier worker can't be ended")));
         }
         for pid in left {
             proc::signal(pid, Signal::SIGKILL);
-            killed.insert(pid);
+            killed.processes.insert(pid);
         }
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The build whose task a guard watches over.
+fn guarded_build(process: &Process) -> Option<String> {
+    match process.args.as_slice() {
+        [_, verb, option, build, ..] if verb == "guard" && option == "--build" => Some(build.clone()),
+        _ => None,
     }
 }
 
 fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     let installed = place.installed().to_string_lossy().into_owned();
     let root = format!("{}/", place.builds_root.to_string_lossy());
-    let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(|arg| arg == "guard");
+    let is_ours = |arg: &String| arg == "guard" || arg == "egress";
+    let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(is_ours);
     let is_sandbox = |args: &[String]| {
         args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(&root))
     };
@@ -83,25 +134,25 @@ fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     left
 }
 
-async fn end_build(api: &Api, place: &Place, build: Uuid) -> io::Result<()> {
-    let directory = place.builds_root.join(build.to_string());
-    if let Some(record) = Record::read(&directory) {
-        let report = Complete {
-            status: Status::Failed,
-            end_reason: Some(EndReason::Recovery),
-            error_message: Some("the worker was started again; what was left of the build was ended".into()),
-            commit: None,
-            ran_ms: record.ran_ms(Boot::now()),
-            last_seq: 0,
-            logs_lost: true,
-            steps: Vec::new(),
-        };
-        match complete::report(api, build, report).await {
-            Reported::Yes | Reported::NotOurs => {}
-            Reported::Refused => warn!(build.id = %build, "the board will end the build by itself"),
-        }
+/// Completes a build, if it may still be ours; one without a record was acknowledged, or never begun.
+async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option<Boot>) {
+    let Some(record) = Record::read(directory) else {
+        return;
+    };
+    let report = Complete {
+        status: Status::Failed,
+        end_reason: Some(EndReason::Recovery),
+        error_message: Some("the worker was started again; what was left of the build was ended".into()),
+        commit: None,
+        ran_ms: record.ran_ms(directory, ended_by_us_at),
+        last_seq: 0,
+        logs_lost: true,
+        steps: Vec::new(),
+    };
+    match complete::report(api, build, report).await {
+        Reported::Yes | Reported::NotOurs => {}
+        Reported::Refused => warn!(build.id = %build, "the board will end the build by itself"),
     }
-    site::remove(&directory)
 }
 
 #[cfg(test)]
@@ -122,7 +173,8 @@ mod tests {
             process(21, 20, "/usr/bin/bwrap --bind /other/y/workspace /workspace"),
             process(30, 1, "bwrap --ro-bind /b/.bin/callboard-worker /x"),
             process(40, 1, "vi /b/x"),
+            process(50, 1, "/b/.bin/callboard-worker egress --build x"),
         ];
-        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30]);
+        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 50]);
     }
 }

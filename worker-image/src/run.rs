@@ -1,6 +1,6 @@
 //! One build from its claim to the acknowledged end: renews, runs, ships, reports, cleans up.
 
-use crate::beat;
+use crate::beat::{self, Beating};
 use crate::clock::{Boot, millis, sleep_until};
 use crate::complete::{self, Reported};
 use crate::config::Config;
@@ -12,6 +12,7 @@ use crate::logs::{Journal, Shipped, Sink, ship};
 use crate::mask::Masks;
 use crate::outcome::Fail;
 use crate::poll::Phase;
+use crate::remains::Remains;
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
@@ -36,6 +37,8 @@ pub struct Shop {
     pub api: Arc<Api>,
     /// The back end.
     pub isolation: Arc<dyn Isolation>,
+    /// What could not be removed.
+    pub remains: Arc<Remains>,
 }
 
 /// Whether the worker itself was up to it.
@@ -61,11 +64,7 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     watching.spawn(shutdown(phase.clone(), stop.clone()));
     let held = Held { shop, job: &job, slot, lease, stop, phase };
     let health = match beating {
-        Ok(beating) => {
-            let health = held.work().await;
-            drop(beating);
-            health
-        }
+        Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
     };
     info!(build.id = %build, slot, healthy = health == Health::Fine, "slot free");
@@ -93,26 +92,30 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    async fn work(&self) -> Health {
+    /// The report comes first, since removal takes as long as a build has files; meanwhile the slot is taken, so that there are
+    /// never more directories on the disk than slots. What a crash leaves in between, the next start removes.
+    async fn work(&self, beating: Beating) -> Health {
         let (place, record) = (&self.shop.config.place, Record::new(self.job, self.lease.sent_at));
         let site = match Site::make(place, self.job.build_id, self.slot, Some(&record)) {
             Ok(site) => site,
             Err(error) => return self.fail(&Fail::Internal(format!("no directory for the build: {error}"))).await,
         };
         let health = match Journal::new(self.job.log, &site.directory) {
-            Ok(journal) => self.with_log(&site, Arc::new(journal)).await,
+            Ok(journal) => tokio::select! {
+                health = self.with_log(&site, Arc::new(journal)) => health,
+                never = site.note_renewals(&self.lease) => never,
+            },
             Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
         };
-        if health == Health::Unreported {
-            return health;
-        }
-        match site.remove().await {
-            Ok(()) => health,
-            Err(error) => {
-                error!(build.id = %self.job.build_id, %error, "the build's directory can't be removed");
-                Health::Trouble
+        drop(beating);
+        if health != Health::Unreported {
+            site.forget();
+            tokio::select! {
+                _ = self.shop.remains.remove(&site.directory) => {}
+                () = self.too_late() => {}
             }
         }
+        health
     }
 
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
@@ -124,7 +127,7 @@ impl Held<'_> {
         let ended = self.course(site, &journal, &masks, &mut covered).await;
         let ran_ms = millis(Boot::now().since(self.lease.sent_at));
         journal.finish();
-        let (logs_lost, cleared) = tokio::join!(self.logs_lost(shipping), site.clear());
+        let logs_lost = self.logs_lost(shipping).await;
         let report = Complete {
             status: Status::Success,
             end_reason: None,
@@ -135,8 +138,7 @@ impl Held<'_> {
             logs_lost,
             steps: covered.steps,
         };
-        let health = self.report(ended.as_ref().err(), report, &masks).await;
-        if cleared.is_err() && health == Health::Fine { Health::Trouble } else { health }
+        self.report(ended.as_ref().err(), report, &masks).await
     }
 
     async fn course(
@@ -152,11 +154,13 @@ impl Held<'_> {
             lease: Arc::clone(&self.lease),
             step: "clone".into(),
         };
-        let equipped = equip(&self.shop.config, site, &sink);
-        let _proxy = equipped.map_err(|error| Fail::Internal(format!("the build can't be equipped: {error}")))?;
         let Self { shop, job, slot, lease, stop, .. } = self;
+        let equipped = equip(&shop.config, job, *slot, site, &sink).await;
+        let proxy = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, grace) = (shop.isolation.as_ref(), shop.config.grace);
-        Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await
+        let ended = Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await;
+        proxy.end().await;
+        ended
     }
 
     /// Waits for the log's last chunk, but not for ever.

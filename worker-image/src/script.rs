@@ -7,13 +7,14 @@ use protocol::worker::Job;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
 ///
-/// `-e` alone goes on after `false && true`, so each command's exit code is looked at as well.
+/// Each is evaluated by itself, so that one that ends in a backslash or within quotes does not go on into what follows. `-e`
+/// alone goes on after `false && true`, so each command's exit code is looked at as well.
 #[must_use]
 pub fn script(commands: &[String]) -> String {
     let mut script = String::new();
     for command in commands {
         script.push_str(&format!("printf '%s\\n' {}\n", quoted(&format!("$ {command}"))));
-        script.push_str(command);
+        script.push_str(&format!("eval {}", quoted(command)));
         script.push_str("\ncallboard_code=$?; [ \"$callboard_code\" -eq 0 ] || exit \"$callboard_code\"\n");
     }
     script
@@ -73,6 +74,37 @@ mod tests {
     fn the_first_command_that_fails_ends_the_step() {
         assert_eq!(run(&["(exit 3)", "echo no"]), ("$ (exit 3)\n".into(), Some(3)));
         assert_eq!(run(&["false && true", "echo no"]), ("$ false && true\n".into(), Some(1)));
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_does_not_go_on_into_the_next() {
+        let (shown, code) = run(&["echo one \\", "echo two"]);
+        assert!(shown.starts_with("$ echo one \\\none") && shown.ends_with("\n$ echo two\ntwo\n"), "{shown}");
+        assert_eq!(code, Some(0));
+        for open in ["echo 'one", "echo \"one", "echo $(one", "if true; then", "{ echo one", "echo `one"] {
+            let (shown, code) = run(&[open, "echo two"]);
+            assert_eq!((shown, code), (format!("$ {open}\n"), Some(2)), "{open}");
+        }
+        assert_eq!(run(&["cat <<END\none", "echo two"]).0, "$ cat <<END\none\none$ echo two\ntwo\n");
+    }
+
+    #[test]
+    fn a_step_is_one_shell_with_one_directory_and_one_set_of_options() {
+        let commands = [
+            "cd /usr",
+            "pwd",
+            "set -- a b",
+            "f() { echo $1-$2; }",
+            "f \"$@\"",
+            "false || true",
+            "if false; then :; fi",
+        ];
+        let (shown, code) = run(&commands);
+        let outputs: Vec<&str> = shown.lines().filter(|line| !line.starts_with('$')).collect();
+        assert_eq!((outputs, code), (vec!["/usr", "a-b"], Some(0)));
+        assert_eq!(run(&["false; echo no"]), ("$ false; echo no\n".into(), Some(1)), "-e holds within a command");
+        assert_eq!(run(&["exit 4", "echo no"]).1, Some(4));
+        assert_eq!(run(&["trap 'echo bye' EXIT", "true"]).0, "$ trap 'echo bye' EXIT\n$ true\nbye\n");
     }
 
     #[test]

@@ -1,21 +1,29 @@
 //! One build's directory, `<builds_root>/<build_id>`: made before the clone, gone after the end is acknowledged.
 
-use crate::clock::Boot;
+use crate::clock::{Boot, millis};
 use crate::config::Place;
 use crate::isolation::bubblewrap::names;
+use crate::lease::Lease;
+use crate::mark::Mark;
+use crate::removal::{self, Enough};
 use protocol::worker::Job;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 /// What a later process must know to end a build that this one left behind. Never in the sandbox's sight.
 const RECORD: &str = "record.json";
-/// The number of this boot: instants of another one say nothing.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The mark of when the last task ended; without an instant while one runs, or before the first.
+const ENDED: &str = "ended-at";
+/// The mark of when the last renewal of the lease that was acknowledged had been sent.
+const RENEWED: &str = "renewed-at";
+/// How often a renewal is looked for.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// A build's directory.
 #[derive(Clone, Debug)]
@@ -30,8 +38,6 @@ pub struct Site {
 pub struct Record {
     /// When its claim had been sent.
     pub sent_at: Boot,
-    /// In which boot that was.
-    pub boot_id: String,
     /// What it may take in all.
     pub max_duration_seconds: u32,
 }
@@ -40,14 +46,17 @@ impl Record {
     /// What is to be remembered about `job`.
     #[must_use]
     pub fn new(job: &Job, sent_at: Boot) -> Self {
-        Self { sent_at, boot_id: boot_id(), max_duration_seconds: job.max_duration_seconds }
+        Self { sent_at, max_duration_seconds: job.max_duration_seconds }
     }
 
-    /// How long the build has run. After another boot nobody knows; the board then counts what it saw.
+    /// How long the build in `directory` has run: until its last task ended, as that task's guard noted; else, if its guard
+    /// was found alive and ended, until then; else as long as its lease is known to have been renewed. All these instants are
+    /// of one boot, though it may be an earlier one.
     #[must_use]
-    pub fn ran_ms(&self, now: Boot) -> u64 {
-        let all = u64::from(self.max_duration_seconds) * 1000;
-        if self.boot_id == boot_id() { crate::clock::millis(now.since(self.sent_at)).min(all) } else { all }
+    pub fn ran_ms(&self, directory: &Path, ended_by_us_at: Option<Boot>) -> u64 {
+        let mark = |name| Mark::read(&directory.join(name));
+        let until = mark(ENDED).or(ended_by_us_at).or_else(|| mark(RENEWED)).unwrap_or(self.sent_at);
+        millis(until.since(self.sent_at)).min(u64::from(self.max_duration_seconds) * 1000)
     }
 
     /// The record in a build's directory, if it is there and whole.
@@ -55,10 +64,6 @@ impl Record {
     pub fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()
     }
-}
-
-fn boot_id() -> String {
-    fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 impl Site {
@@ -73,6 +78,9 @@ impl Site {
         if let Some(record) = record {
             fs::write(site.directory.join(RECORD), serde_json::to_vec(record)?)?;
         }
+        for name in [ENDED, RENEWED] {
+            Mark::make(&site.directory.join(name))?;
+        }
         for name in [names::WORKSPACE, names::HOME] {
             fs::create_dir(site.directory.join(name))?;
             site.hand_over(&site.directory.join(name), 0o755)?;
@@ -81,10 +89,29 @@ impl Site {
         Ok(site)
     }
 
+    /// Where the guard of a task in `directory` is to note the task's end.
+    #[must_use]
+    pub fn ended_mark(directory: &Path) -> PathBuf {
+        directory.join(ENDED)
+    }
+
     /// Where `name` is in it.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// Notes on disk when the lease was renewed last, as long as this is awaited.
+    pub async fn note_renewals(&self, lease: &Lease) -> ! {
+        let mut noted = None;
+        loop {
+            tokio::time::sleep(NOTE_EVERY).await;
+            let (renewed_at, path) = (lease.renewed_at(), self.path(RENEWED));
+            if renewed_at != noted {
+                noted = renewed_at;
+                spawn_blocking(move || Mark::open(&path)?.set(renewed_at)).await.ok();
+            }
+        }
     }
 
     /// Gives `path` to the user of the build.
@@ -97,14 +124,9 @@ impl Site {
         self.owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
     }
 
-    /// Removes what the build made. The record stays until the end is acknowledged.
-    ///
-    /// # Errors
-    ///
-    /// If something can't be removed.
-    pub async fn clear(&self) -> io::Result<()> {
-        let trees = [self.path(names::WORKSPACE), self.path(names::HOME)];
-        spawn_blocking(move || trees.iter().try_for_each(|tree| remove(tree))).await.map_err(io::Error::other)?
+    /// Forgets the build, whose end is acknowledged: a later process only has to remove what is left.
+    pub fn forget(&self) {
+        fs::remove_file(self.path(RECORD)).ok();
     }
 
     /// Removes all.
@@ -113,65 +135,58 @@ impl Site {
     ///
     /// If something can't be removed.
     pub async fn remove(&self) -> io::Result<()> {
-        let directory = self.directory.clone();
-        spawn_blocking(move || remove(&directory)).await.map_err(io::Error::other)?
+        remove(&self.directory).await
     }
 }
 
-/// Removes a tree, also one whose directories nobody may write (package caches make theirs so), without following a
-/// link out of it. Gone already is as well.
+/// Removes a build's directory; ends early if nobody waits for it any more.
 ///
 /// # Errors
 ///
 /// If something can't be removed.
-pub fn remove(tree: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(tree) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(tree)?;
-            fs::remove_dir_all(tree)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
+pub async fn remove(tree: &Path) -> io::Result<()> {
+    let (tree, enough) = (tree.to_path_buf(), Enough::default());
+    let _until_nobody_waits = Waiting(enough.clone());
+    spawn_blocking(move || removal::remove(&tree, &enough)).await.map_err(io::Error::other)?
 }
 
-fn open_up(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
+struct Waiting(Enough);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.say();
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_build_of_this_boot_ran_since_its_claim_and_at_most_what_it_may() {
-        let record = Record { sent_at: Boot(1000), boot_id: boot_id(), max_duration_seconds: 60 };
-        assert_eq!(record.ran_ms(Boot(5000)), 4000);
-        assert_eq!(record.ran_ms(Boot(500_000)), 60_000);
-    }
+    const RECORDED: Record = Record { sent_at: Boot(1000), max_duration_seconds: 60 };
 
-    #[test]
-    fn a_build_of_another_boot_is_left_to_the_board_to_count() {
-        let record = Record { sent_at: Boot(1000), boot_id: "another".into(), max_duration_seconds: 60 };
-        assert_eq!(record.ran_ms(Boot(5000)), 60_000);
-    }
-
-    #[test]
-    fn directories_that_nobody_may_write_are_removed() {
+    fn check(ended: u64, renewed: u64, ended_by_us_at: Option<Boot>, ran_ms: u64) {
         let root = tempfile::tempdir().unwrap();
-        let inner = root.path().join("tree/cache");
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(inner.join("file"), "x").unwrap();
-        fs::set_permissions(&inner, Permissions::from_mode(0o555)).unwrap();
-        remove(&root.path().join("tree")).unwrap();
-        remove(&root.path().join("tree")).unwrap();
-        assert!(!root.path().join("tree").exists());
+        for (name, at) in [(ENDED, ended), (RENEWED, renewed)] {
+            Mark::make(&root.path().join(name)).unwrap().set(Some(Boot(at))).unwrap();
+        }
+        assert_eq!(RECORDED.ran_ms(root.path(), ended_by_us_at), ran_ms);
+    }
+
+    #[test]
+    fn a_build_ran_until_its_last_task_ended_and_at_most_what_it_may() {
+        check(5000, 4000, None, 4000);
+        check(5000, 9000, Some(Boot(10_000)), 4000);
+        check(500_000, 4000, None, 60_000);
+    }
+
+    #[test]
+    fn a_build_whose_guard_was_ended_by_recovery_ran_until_then() {
+        check(0, 4000, Some(Boot(10_000)), 9000);
+    }
+
+    #[test]
+    fn a_build_whose_guard_is_lost_ran_until_its_last_renewal() {
+        check(0, 4000, None, 3000);
+        check(0, 0, None, 0);
     }
 }

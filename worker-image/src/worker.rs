@@ -4,17 +4,26 @@ use crate::api::Api;
 use crate::config::Config;
 use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::{Bubblewrap, find};
+use crate::limits;
 use crate::poll::{self, GaveUp, Phase};
+use crate::probe;
+use crate::recovery::Left;
+use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
 use crate::workplace::{Unfit, Workplace};
-use crate::{probe, recovery};
+use anyhow::{Context as _, anyhow};
 use protocol::worker::WorkerInfo;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tracing::{info, warn};
+
+/// How long recovery may keep a worker from its first claim.
+const RECOVERY_FIRST: Duration = Duration::from_secs(10);
 
 /// Why a worker ended otherwise than it was told to.
 #[derive(Debug, Error)]
@@ -28,6 +37,9 @@ pub enum Failed {
     /// The board does not let it in (77), or its host is at fault (70).
     #[error(transparent)]
     GaveUp(#[from] GaveUp),
+    /// This process may not open enough for its slots: exit code 71.
+    #[error("{0}; set it with {fix}", fix = limits::fix(*.1))]
+    Limit(String, u32),
     /// Anything else: exit code 1.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -43,6 +55,7 @@ impl Failed {
             Self::Unfit(Unfit::Closed { .. } | Unfit::Unusable(..)) => 73,
             Self::GaveUp(GaveUp::TokenRefused) => 77,
             Self::GaveUp(GaveUp::Unhealthy) => 70,
+            Self::Limit(..) => 71,
             Self::Other(_) => 1,
         }
     }
@@ -56,8 +69,11 @@ impl Failed {
 pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Failed> {
     let workplace = Workplace::take(&config.place)?;
     let api = Arc::new(Api::new(&config)?);
-    let host_id = workplace.host_id(config.host_id_file.as_deref()).map_err(anyhow::Error::from)?;
-    recovery::recover(&api, &config.place, &workplace).await.map_err(anyhow::Error::from)?;
+    let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
+    let (remains, mut beside) = (Arc::new(Remains::default()), JoinSet::new());
+    if !recover_first(&config, &api, &workplace, &remains, &mut beside, phase.clone()).await? {
+        return Ok(());
+    }
     let program = find("bwrap").ok_or_else(|| Failed::NoSandbox("bubblewrap is not installed".into()))?;
     let isolation: Arc<dyn Isolation> = Arc::new(Bubblewrap::new(program, config.place.clone()));
     let info = WorkerInfo {
@@ -67,10 +83,43 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
         isolation: vec![isolation.name().into()],
         labels: config.labels.clone(),
     };
-    let shop = Arc::new(Shop { config, api, isolation });
+    let shop = Arc::new(Shop { config, api, isolation, remains });
     probe::sandbox(&shop).await.map_err(Failed::NoSandbox)?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
     Ok(poll::poll(shop, info, phase).await?)
+}
+
+/// Ends what an earlier worker left behind, for a while; what takes longer goes on `beside` the claims. Says whether there is
+/// to be any claim: a worker that is told to drain has nothing else to wait for, and leaves the rest to the next start.
+async fn recover_first(
+    config: &Config,
+    api: &Arc<Api>,
+    workplace: &Workplace,
+    remains: &Arc<Remains>,
+    beside: &mut JoinSet<()>,
+    mut phase: watch::Receiver<Phase>,
+) -> anyhow::Result<bool> {
+    let told = async { phase.wait_for(|phase| *phase != Phase::Working).await.is_ok() };
+    tokio::pin!(told);
+    let left = tokio::select! {
+        left = Left::behind(&config.place, workplace) => left.context("what an earlier worker left behind")?,
+        true = &mut told => return Ok(false),
+    };
+    let (done, is_done) = oneshot::channel();
+    let (api, place, remains) = (Arc::clone(api), config.place.clone(), Arc::clone(remains));
+    beside.spawn(async move {
+        left.settle(&api, &place, &remains).await;
+        done.send(()).ok();
+        remains.try_again(AGAIN_AFTER).await;
+    });
+    tokio::select! {
+        _ = is_done => Ok(true),
+        true = &mut told => Ok(false),
+        () = sleep(RECOVERY_FIRST) => {
+            warn!("not all that an earlier worker left behind is seen to; that goes on beside new builds");
+            Ok(true)
+        }
+    }
 }
 
 /// Ends what an earlier worker left behind. Beside a live worker it does nothing, and that is no error.
@@ -88,9 +137,13 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
         Err(unfit) => return Err(unfit.into()),
     };
     let api = Api::new(&config)?;
-    let recovered = recovery::recover(&api, &config.place, &workplace).await.map_err(anyhow::Error::from)?;
+    let left = Left::behind(&config.place, &workplace).await.context("what an earlier worker left behind")?;
+    let recovered = left.settle(&api, &config.place, &Remains::default()).await;
     info!(processes = recovered.processes, builds = recovered.builds, "recovered");
-    Ok(())
+    match recovered.stuck {
+        0 => Ok(()),
+        stuck => Err(anyhow!("{stuck} directories of builds can't be removed; see the errors above").into()),
+    }
 }
 
 /// The first SIGTERM or SIGINT drains; a second, the end of `drain_timeout`, or, if it was asked for, the end of standard

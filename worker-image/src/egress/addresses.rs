@@ -23,6 +23,13 @@ impl fmt::Display for BadAllowed {
 
 impl std::error::Error for BadAllowed {}
 
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 impl FromStr for Allowed {
     type Err = BadAllowed;
 
@@ -179,6 +186,13 @@ mod tests {
         assert!(!may_connect("other.example", address("10.0.0.7:443"), &allowed));
         assert!(may_connect("any.example", address("[fd00::1]:8443"), &allowed));
         assert!(!may_connect("fd00::1", address("[fd00::1]:443"), &allowed));
+    }
+
+    #[test]
+    fn what_is_allowed_is_written_as_it_is_read() {
+        for word in ["git.example:443", "[fd00::1]:8443", "10.0.0.7:80"] {
+            assert_eq!(word.parse::<Allowed>().unwrap().to_string(), word);
+        }
     }
 
     #[test]

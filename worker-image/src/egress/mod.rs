@@ -1,4 +1,4 @@
-//! The way out of a sandbox: a proxy behind a Unix socket, run by the worker, one per build and gone with it.
+//! The way out of a sandbox: a proxy behind a Unix socket, a process per build and gone with it.
 //!
 //! A sandbox has a network of its own with nothing but loopback in it. Its first process listens there and carries what
 //! it is given to this socket; HTTP(S)_PROXY and ALL_PROXY name that listener. The proxy resolves names itself and
@@ -10,7 +10,9 @@
 
 mod addresses;
 mod head;
+mod process;
 mod proxy;
 
 pub use addresses::{Allowed, BadAllowed, is_public, may_connect};
-pub use proxy::{Proxy, Refusals};
+pub use process::{Proxy, Way, serve};
+pub use proxy::Refusals;

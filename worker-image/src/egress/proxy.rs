@@ -16,28 +16,27 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const HEAD_MAX_BYTES: usize = 16 * 1024;
-const CONNECTIONS_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Is told, for the build's log, which connection was refused and why.
 pub type Refusals = Arc<dyn Fn(String) + Send + Sync>;
 
-/// A running proxy; it ends, with all its connections, when this is dropped.
+/// A proxy that listens; it ends, with all its connections, when this is dropped.
 #[derive(Debug)]
-pub struct Proxy {
+pub(super) struct Listening {
     _accepting: JoinSet<()>,
 }
 
-impl Proxy {
-    /// Listens on a new Unix socket at `path`.
+impl Listening {
+    /// Listens on a new Unix socket at `path`, for `most` connections at once.
     ///
     /// # Errors
     ///
     /// If the socket can't be made.
-    pub fn start(path: &Path, allowed: Arc<[Allowed]>, refusals: Refusals) -> io::Result<Self> {
+    pub(super) fn start(path: &Path, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) -> io::Result<Self> {
         let listener = bind(path)?;
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, allowed, refusals));
+        accepting.spawn(accept(listener, allowed, most, refusals));
         Ok(Self { _accepting: accepting })
     }
 }
@@ -52,10 +51,16 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// The connections live in this task's set, so that they end with it.
-async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, refusals: Refusals) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) {
+    let places = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    loop {
+        if places.available_permits() == 0 {
+            refusals(format!("network: {most} connections are open, and that is the most; more wait until one ends"));
+        }
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         while connections.try_join_next().is_some() {}
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -75,7 +80,9 @@ async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals)
     };
     let (head, rest) = read?;
     let Some(head) = head::parse(&head) else {
-        return refuse(&mut client, "400 Bad Request", "not a request that a proxy can serve").await;
+        let why = "not a request that this proxy can serve: neither CONNECT HOST:PORT nor http://";
+        refusals(format!("network: {why}"));
+        return refuse(&mut client, "400 Bad Request", why).await;
     };
     match connect(&head, allowed).await {
         Ok(server) => carry(client, server, head, &rest).await,
@@ -84,7 +91,10 @@ async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals)
             refusals(format!("network: {why}, and the operator does not allow it"));
             refuse(&mut client, "403 Forbidden", &why).await
         }
-        Err(Refused::Unreachable(why)) => refuse(&mut client, "502 Bad Gateway", &why).await,
+        Err(Refused::Unreachable(why)) => {
+            refusals(format!("network: {why}"));
+            refuse(&mut client, "502 Bad Gateway", &why).await
+        }
     }
 }
 

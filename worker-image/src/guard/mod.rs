@@ -10,8 +10,10 @@ mod ending;
 mod lines;
 mod watch;
 
+use crate::clock::Boot;
 use crate::isolation::bubblewrap::first_process;
 use crate::isolation::plan::{Orders, Report};
+use crate::mark::Mark;
 use lines::Lines;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -50,12 +52,15 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     if orders.fence_at.has_come() {
         return Ok(Report { fenced: true, ..Report::default() });
     }
-    let plan = plan_file(orders)?;
+    let (plan, mark) = (plan_file(orders)?, Mark::open(&orders.ended_mark)?);
+    mark.set(None)?;
     let (status, status_of_sandbox) = pipe2(OFlag::O_CLOEXEC)?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
     let mut watch = Watch::new(orders, sandbox, lines, File::from(status));
     watch.until_it_is_over()?;
+    // Only a recovery would read it.
+    mark.set(Some(Boot::now())).ok();
     // Emptied by the sandbox's first process once it has read it.
     let started = plan.metadata()?.len() == 0;
     Ok(watch.report(started))

@@ -11,6 +11,7 @@ use super::{Isolation, Running, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
+use crate::site::Site;
 use crate::workplace::{ETC, has};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -20,8 +21,9 @@ use std::path::{Path, PathBuf};
 pub use abilities::Abilities;
 pub use host::{find, path_variable};
 
-/// The size of a sandbox's `/tmp`, which is memory.
-const TMP_BYTES: &str = "2147483648";
+/// Where a sandbox can write besides the build's own directories, and how much. That is memory: 3 GiB a sandbox at most. The
+/// rest of /dev can't be written.
+const MEMORY_MIB: [(&str, u64); 4] = [("/tmp", 2048), ("/var/tmp", 512), ("/dev/shm", 448), ("/run", 64)];
 
 /// Names inside a build's directory.
 pub mod names {
@@ -63,7 +65,8 @@ impl Bubblewrap {
             linger_ms: kill_grace_ms,
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
-        Orders { program, args, run_as, plan, fence_at: task.fence_at, kill_grace_ms }
+        let ended_mark = Site::ended_mark(&task.directory);
+        Orders { program, args, run_as, ended_mark, plan, fence_at: task.fence_at, kill_grace_ms }
     }
 
     fn args(&self, task: &Task, with_egress: bool) -> Vec<String> {
@@ -75,8 +78,10 @@ impl Bubblewrap {
         args.extend(host::system());
         args.extend(host::etc(&self.place.builds_root.join(ETC)));
         args.all(&["--proc", "/proc", "--dev", "/dev"]);
-        for directory in ["/tmp", "/var/tmp", "/run"] {
-            args.all(if self.abilities.tmpfs_size { &["--size", TMP_BYTES] } else { &[] });
+        for (directory, mib) in MEMORY_MIB {
+            if self.abilities.tmpfs_size {
+                args.all(&["--size", &(mib * 1024 * 1024).to_string()]);
+            }
             args.all(&["--tmpfs", directory]);
         }
         args.all(&["--dir", INSIDE]);
@@ -90,7 +95,7 @@ impl Bubblewrap {
         if has(&certificates) {
             args.bind("--ro-bind", &certificates, &format!("{INSIDE}/{}", names::CERTIFICATES));
         }
-        args.all(&["--remount-ro", "/", "--chdir", "/workspace"]);
+        args.all(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]);
         args.0
     }
 }

@@ -4,7 +4,7 @@
 
 use super::plan::{Env, INSIDE, Plan, PlanFile};
 use nix::errno::Errno;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, dup2_stdin};
@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// The most processes of one sandbox.
 const PROCESSES_MAX: u64 = 4096;
+/// How many descriptors a program may open unless it asks for more: what the worker has is too much for one that closes all
+/// that it may have.
+const DESCRIPTORS: u64 = 1024;
 /// What a shell says of a program that can't be started.
 const NOT_STARTED: i32 = 127;
 const REAP_EVERY: Duration = Duration::from_millis(10);
@@ -51,7 +54,10 @@ fn start() -> io::Result<(Pid, Duration)> {
     let mut env = plan.egress.map(relay).transpose()?.map(proxy_env).unwrap_or_default();
     env.extend(plan.env);
     let (program, args) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS.min(descriptors), descriptors)?;
     let child = Command::new(program).args(args).env_clear().envs(env).stdin(Stdio::null()).spawn();
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
     let child = child.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
     Ok((Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)), linger))
 }

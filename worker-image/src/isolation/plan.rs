@@ -56,6 +56,8 @@ pub struct Orders {
     pub args: Vec<String>,
     /// Whom it runs as, user and group; as the guard itself if absent.
     pub run_as: Option<u32>,
+    /// The mark of when it was over.
+    pub ended_mark: PathBuf,
     /// What the sandbox's first process does.
     pub plan: Plan,
     /// When the sandbox must begin to end unless renewed.

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 const READ_BYTES: usize = 32 * 1024;
+/// How long a stream is silent before it is taken not to go on in the middle of something.
+const QUIET: Duration = Duration::from_millis(200);
 /// How much of the end of a stream is kept for an error message.
 const TAIL_BYTES: usize = 2048;
 
@@ -90,12 +92,19 @@ struct Passing {
 
 impl Passing {
     async fn all(mut self, mut from: impl AsyncRead + Unpin, enough: CancellationToken) {
-        let mut buffer = vec![0; READ_BYTES];
+        let (mut buffer, mut settled) = (vec![0; READ_BYTES], false);
         loop {
             let read = tokio::select! {
                 read = from.read(&mut buffer) => read.unwrap_or(0),
                 () = enough.cancelled() => 0,
+                () = sleep(QUIET), if self.masker.holds() && !settled => {
+                    let faint = self.masker.settle();
+                    self.pass(&faint, false);
+                    settled = true;
+                    continue;
+                }
             };
+            settled = false;
             if read == 0 {
                 break;
             }

@@ -1,21 +1,31 @@
-//! Keeps secret values out of the log, also where they come in pieces, line by line or encoded.
+//! Keeps secret values out of the log, also where they come in pieces, line by line, wrapped or encoded.
 //!
-//! A [`Masker`] belongs to one stream: it holds back the few bytes that may be the beginning of a secret until more
-//! come or the stream ends.
+//! A [`Masker`] belongs to one stream. It reads it in several ways at once (`track`: as it is, and decoded), looks for the
+//! same strings in each (`automaton`), and holds back the few bytes that may be the beginning of a secret until more come
+//! or the stream ends. What it holds is bounded, whatever the secrets and the stream.
+//!
+//! What it can't find: a value of less than [`SECRET_MIN_BYTES`], which would blacken half the log and is named instead; part
+//! of a value; a value that was encrypted, compressed, reversed, or dumped beside offsets.
 
-mod forms;
+mod automaton;
+mod track;
 
-use forms::forms;
+use automaton::Automaton;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
+use track::{Reading, Track};
 
 const MASK: &[u8] = b"***";
+/// A value shorter than this can't be masked.
+pub const SECRET_MIN_BYTES: usize = 3;
+/// A longer value is looked for in pieces of this length, so that little is held back.
+const PIECE_BYTES: usize = 64;
 
-/// What is to be masked: secret values in all forms that we know of.
+/// What is to be masked.
 pub struct Masks {
-    /// By first byte; longest first.
-    by_first: Vec<Vec<Vec<u8>>>,
-    longest: usize,
+    automaton: Automaton,
+    has_blanks: bool,
 }
 
 impl std::fmt::Debug for Masks {
@@ -25,19 +35,12 @@ impl std::fmt::Debug for Masks {
 }
 
 impl Masks {
-    /// Masks for these values.
+    /// Masks for these values, whole, and each of their lines.
     #[must_use]
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
-        let forms: BTreeSet<Vec<u8>> = values.into_iter().flat_map(forms).collect();
-        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
-        let mut by_first = vec![Vec::new(); 256];
-        for form in forms {
-            by_first[usize::from(form[0])].push(form);
-        }
-        for same_first in &mut by_first {
-            same_first.sort_by_key(|form: &Vec<u8>| std::cmp::Reverse(form.len()));
-        }
-        Self { by_first, longest }
+        let strings: BTreeSet<Vec<u8>> = values.into_iter().flat_map(forms).collect();
+        let has_blanks = strings.iter().any(|string| string.contains(&b' '));
+        Self { automaton: Automaton::new(strings.iter().flat_map(|string| pieces(string))), has_blanks }
     }
 
     /// `text` with all secrets masked.
@@ -49,87 +52,139 @@ impl Masks {
         String::from_utf8_lossy(&masked).into_owned()
     }
 
-    fn at(&self, rest: &[u8]) -> At {
-        let mut found = At::Nothing;
-        for form in &self.by_first[usize::from(rest[0])] {
-            if rest.len() < form.len() && form.starts_with(rest) {
-                return At::Perhaps;
-            }
-            if found == At::Nothing && rest.starts_with(form) {
-                found = At::Secret(form.len());
-            }
+    fn readings(&self) -> Vec<Reading> {
+        let mut readings = vec![Reading::Plain, Reading::Percent { blanks: false }, Reading::Json];
+        if self.has_blanks {
+            readings.push(Reading::Percent { blanks: true });
         }
-        found
-    }
-
-    /// As `at`, where no more bytes will come.
-    fn at_end(&self, rest: &[u8]) -> At {
-        let whole = self.by_first[usize::from(rest[0])].iter().find(|form| rest.starts_with(form));
-        whole.map_or(At::Nothing, |form| At::Secret(form.len()))
+        readings.extend((0..2).map(|skip| Reading::Digits { bits: 4, skip }));
+        readings.extend((0..4).map(|skip| Reading::Digits { bits: 6, skip }));
+        readings
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum At {
-    Nothing,
-    Secret(usize),
-    Perhaps,
+/// What of a secret is not masked, if anything, for a person and without the value.
+#[must_use]
+pub fn unmasked(name: &str, value: &str) -> Option<String> {
+    let is_short = |text: &str| (1..SECRET_MIN_BYTES).contains(&text.trim().len());
+    if is_short(value) {
+        return Some(format!("The secret {name} is shorter than {SECRET_MIN_BYTES} bytes and is not masked"));
+    }
+    let has_short_lines = value.trim().lines().any(is_short);
+    let line = format!(
+        "Lines of the secret {name} that are shorter than {SECRET_MIN_BYTES} bytes are not masked by themselves"
+    );
+    has_short_lines.then_some(line)
+}
+
+/// A value as it is, without the blanks around it, each of its lines, and with the line ends of other systems.
+fn forms(value: &str) -> Vec<Vec<u8>> {
+    let whole = value.trim();
+    let mut forms: Vec<Vec<u8>> = vec![value.into(), whole.into()];
+    if whole.contains('\n') {
+        forms.extend(whole.lines().map(|line| line.trim().into()));
+        forms.push(whole.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes());
+    }
+    forms.retain(|form| form.len() >= SECRET_MIN_BYTES);
+    forms
+}
+
+/// Consecutive pieces; the last overlaps the one before rather than be short.
+fn pieces(string: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = string.len().saturating_sub(PIECE_BYTES);
+    let starts = (0..last).step_by(PIECE_BYTES).chain([last]);
+    starts.map(|start| &string[start..string.len().min(start + PIECE_BYTES)])
 }
 
 /// Masks one stream of bytes.
 #[derive(Debug)]
 pub struct Masker {
     masks: Arc<Masks>,
+    tracks: Vec<Track>,
+    /// What is not shown yet, and the number of its first byte.
     held: Vec<u8>,
-    /// How many of the first held bytes belong to a secret whose mask is written already.
-    covered: usize,
+    from: u64,
+    /// What is secret and not masked yet.
+    secret: Vec<Range<u64>>,
+    /// Up to where the last mask goes.
+    masked_to: Option<u64>,
 }
 
 impl Masker {
     /// A masker at the beginning of a stream.
     #[must_use]
     pub fn new(masks: Arc<Masks>) -> Self {
-        Self { masks, held: Vec::new(), covered: 0 }
+        let tracks = if masks.automaton.is_empty() { Vec::new() } else { masks.readings() };
+        let tracks = tracks.into_iter().map(Track::new).collect();
+        Self { masks, tracks, held: Vec::new(), from: 0, secret: Vec::new(), masked_to: None }
     }
 
     /// Takes the next bytes; returns what may be shown by now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
-        if self.masks.longest == 0 {
+        if self.tracks.is_empty() {
             return bytes.to_vec();
         }
+        let first = self.end();
+        for track in &mut self.tracks {
+            let found = (first..).zip(bytes).filter_map(|(at, byte)| track.read(&self.masks.automaton, at, *byte));
+            self.secret.extend(found);
+        }
         self.held.extend_from_slice(bytes);
-        self.shown(false)
+        let begun = self.tracks.iter().filter_map(|track| track.begun(&self.masks.automaton)).min();
+        self.shown(begun)
+    }
+
+    /// No more bytes have come for a while: returns what is held for no good reason.
+    pub fn settle(&mut self) -> Vec<u8> {
+        let automaton = &self.masks.automaton;
+        let likely = self.tracks.iter().filter(|track| !track.is_faint(automaton));
+        let begun = likely.filter_map(|track| track.begun(automaton)).min();
+        self.shown(begun)
+    }
+
+    /// Whether anything is held back.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// The stream has ended: returns the rest.
     pub fn finish(&mut self) -> Vec<u8> {
-        self.shown(true)
+        self.shown(None)
     }
 
-    fn shown(&mut self, ended: bool) -> Vec<u8> {
-        let mut shown = Vec::with_capacity(self.held.len());
-        let mut at = 0;
-        while at < self.held.len() {
-            let rest = &self.held[at..];
-            match if ended { self.masks.at_end(rest) } else { self.masks.at(rest) } {
-                At::Perhaps => break,
-                At::Secret(length) => {
-                    if at >= self.covered {
-                        shown.extend_from_slice(MASK);
-                    }
-                    self.covered = self.covered.max(at + length);
-                }
-                At::Nothing => {}
+    fn end(&self) -> u64 {
+        self.from + u64::try_from(self.held.len()).unwrap_or(0)
+    }
+
+    /// What comes before `to`, or all, with its secrets masked.
+    fn shown(&mut self, to: Option<u64>) -> Vec<u8> {
+        let to = to.unwrap_or(u64::MAX).clamp(self.from, self.end());
+        let (mut shown, mut at) = (Vec::with_capacity(self.held.len()), self.from);
+        self.secret.sort_unstable_by_key(|range| range.start);
+        let due = self.secret.partition_point(|range| range.start < to);
+        for range in self.secret.drain(..due) {
+            let masked_to = self.masked_to.filter(|masked_to| range.start <= *masked_to);
+            if masked_to.is_none() {
+                let plain = at.max(self.masked_to.unwrap_or(0))..range.start;
+                shown.extend_from_slice(part(&self.held, self.from, plain));
+                shown.extend_from_slice(MASK);
             }
-            if at >= self.covered {
-                shown.push(self.held[at]);
-            }
-            at += 1;
+            at = at.max(range.end);
+            self.masked_to = self.masked_to.max(Some(range.end));
         }
-        self.held.drain(..at);
-        self.covered = self.covered.saturating_sub(at);
+        let plain = at.max(self.masked_to.unwrap_or(0))..to;
+        shown.extend_from_slice(part(&self.held, self.from, plain));
+        self.held.drain(..usize::try_from(to - self.from).unwrap_or(0));
+        self.from = to;
         shown
     }
+}
+
+/// The bytes of a range of numbers, of which `held` begins with `from`.
+fn part(held: &[u8], from: u64, range: Range<u64>) -> &[u8] {
+    let index = |number: u64| usize::try_from(number.saturating_sub(from)).unwrap_or(usize::MAX).min(held.len());
+    held.get(index(range.start)..index(range.end)).unwrap_or(&[])
 }
 
 #[cfg(test)]
@@ -177,19 +232,125 @@ mod tests {
     }
 
     #[test]
+    fn what_can_not_be_masked_is_named_and_its_value_is_not() {
+        assert_eq!(unmasked("PIN", "x\n").unwrap(), "The secret PIN is shorter than 3 bytes and is not masked");
+        assert_eq!(
+            unmasked("KEY", "first\nxy\nlast").unwrap(),
+            "Lines of the secret KEY that are shorter than 3 bytes are not masked by themselves"
+        );
+        for fine in ["abc", "", "abc\n\ndef"] {
+            assert_eq!(unmasked("FINE", fine), None);
+        }
+    }
+
+    #[test]
     fn common_encodings_are_masked() {
-        let secret = "s3cret/pass word+1";
-        let basic = STANDARD.encode(format!("user:{secret}"));
+        let secret = "s3cret/pass word+1\"";
         for form in [
-            STANDARD.encode(secret),
-            "s3cret%2Fpass%20word%2B1".into(),
-            "s3cret%2Fpass+word%2B1".into(),
-            "s3cret%2fpass%20word%2b1".into(),
+            STANDARD.encode(secret).trim_end_matches('=').to_owned(),
+            "s3cret%2Fpass%20word%2B1%22".into(),
+            "s3cret%2Fpass+word%2B1%22".into(),
+            "s3cret%2fpass%20word%2b1%22".into(),
+            "s3cret/pass%20word+1%22".into(),
+            "s3cret/pass word+1\\\"".into(),
+            "s3cret\\/pass\\u0020word+1\\u0022".into(),
             hex::encode(secret),
+            hex::encode_upper(secret),
+            secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>()[2..].into(),
+            secret.bytes().map(|byte| format!(":{byte:02X}")).collect::<String>()[1..].into(),
         ] {
             assert_eq!(masked(&[secret], &[&form]), "***", "{form}");
+            for before in ["%", "%%", "%2", "\\", "\\u00"] {
+                let shown = masked(&[secret], &[before, &form]);
+                assert!(shown == format!("{before}***") || shown == "***", "{before}{form}: {shown}");
+            }
         }
-        assert!(masked(&[secret], &[&basic]).contains("***"), "{basic}");
+    }
+
+    #[test]
+    fn a_short_value_is_not_looked_for_over_line_breaks() {
+        assert_eq!(masked(&["abc"], &["a\nbc abc"]), "a\nbc ***");
+        assert_eq!(masked(&["abcdefgh"], &["abcd\nefgh"]), "***");
+    }
+
+    #[test]
+    fn a_long_value_is_masked_as_one() {
+        let secret: String =
+            (0..300).map(|number: u32| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
+        assert_eq!(masked(&[&secret], &[&format!("<{secret}>")]), "<***>");
+    }
+
+    #[test]
+    fn a_line_that_ends_like_a_beginning_is_shown_after_a_while() {
+        let mut masker = Masker::new(Arc::new(Masks::new(["dangerous"])));
+        let mut shown = masker.push(b"waiting, 50% done, and\n");
+        shown.extend(masker.settle());
+        assert_eq!(shown, b"waiting, 50% done, and\n");
+        assert_eq!(masker.push(b"dang"), b"");
+        assert_eq!(masker.settle(), b"", "what is likely is held");
+        let mut shown = masker.push(b"er ");
+        shown.extend(masker.settle());
+        assert_eq!(shown, b"danger ");
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let secret = "k".repeat(5000);
+        let mut masker = Masker::new(Arc::new(Masks::new([secret.as_str()])));
+        for piece in [&"k\n \n".repeat(50_000), &hex::encode(&secret), &"\n".repeat(100_000)] {
+            for part in piece.as_bytes().chunks(1000) {
+                masker.push(part);
+                assert!(masker.held.len() < 8192 && masker.secret.len() < 8192);
+            }
+        }
+    }
+
+    fn wrapped(text: &str, width: usize, end: &str) -> String {
+        let lines: Vec<&str> = text.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        lines.join(end)
+    }
+
+    /// Cuts `text` up, and masks it. A long value has more than one mask where a line ends between its pieces.
+    fn masked_in_pieces(secret: &str, text: &str, size: usize, end: &str) -> String {
+        let mut masker = Masker::new(Arc::new(Masks::new([secret])));
+        let mut shown: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| masker.push(piece)).collect();
+        shown.extend(masker.finish());
+        let (mut shown, two) = (String::from_utf8(shown).unwrap(), format!("***{end}***"));
+        while shown.contains(&two) {
+            shown = shown.replace(&two, "***");
+        }
+        shown
+    }
+
+    proptest! {
+        #[test]
+        fn a_wrapped_encoding_is_masked_wherever_it_is_wrapped_and_whatever_is_around_it(
+            secret in "[a-z!\u{e4}]{6,150}(\n[A-Z]{3,70}){0,3}",
+            (before, after) in ("[0-9]{0,9}", "[0-9]{0,9}"),
+            (width, size) in (20usize..100, 1usize..90),
+            crlf in any::<bool>(),
+        ) {
+            let end = if crlf { "\r\n  " } else { "\n" };
+            let text = format!("{before}{secret}{after}");
+            for (encoded, bits) in [(STANDARD.encode(&text), 6), (hex::encode(&text), 4)] {
+                // What holds a bit of the secret, in digits; then with the line ends between.
+                let (first, last) = (before.len() * 8 / bits, (before.len() + secret.len()) * 8);
+                let last = last.div_ceil(bits) - 1;
+                let place = |digit: usize| digit + digit / width * end.len();
+                let whole = wrapped(&encoded, width, end);
+                let expected = format!("{}***{}", &whole[..place(first)], &whole[place(last) + 1..]);
+                prop_assert_eq!(masked_in_pieces(&secret, &whole, size, end), expected);
+            }
+        }
+
+        #[test]
+        fn a_wrapped_url_encoding_is_masked(secret in "[a-z/ &=\u{e4}]{8,150}", width in 20usize..100, size in 1usize..90) {
+            let encode = |byte: u8| if byte.is_ascii_lowercase() { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+            let encoded: String = secret.trim().bytes().map(encode).collect();
+            prop_assume!(secret.trim().len() >= 8);
+            let whole = format!("<{}>", wrapped(&encoded, width, "\n"));
+            prop_assert_eq!(masked_in_pieces(&secret, &whole, size, "\n"), "<***>");
+        }
     }
 
     proptest! {

@@ -24,6 +24,8 @@ pub(crate) struct Heard {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) claims: Vec<ClaimRequest>,
     pub(crate) given: BTreeMap<Uuid, Job>,
+    /// When a build was claimed.
+    pub(crate) claimed_at: BTreeMap<Uuid, Instant>,
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) completed: Vec<(Uuid, Complete)>,
@@ -33,6 +35,8 @@ pub(crate) struct Heard {
     pub(crate) gone: bool,
     /// A load balancer answers in its place.
     pub(crate) away: bool,
+    /// Reports of this build fail.
+    pub(crate) unanswered: Option<Uuid>,
     /// The next claims are heard, but their answers are lost.
     pub(crate) answers_lost: u32,
 }
@@ -160,7 +164,10 @@ async fn claim(State(board): State<Board>, headers: HeaderMap, Json(request): Js
         }
         let job = heard.jobs.pop_front();
         nothing = job.is_none();
-        job.iter().for_each(|job| drop(heard.given.insert(request.claim_id, job.clone())));
+        if let Some(job) = &job {
+            heard.given.insert(request.claim_id, job.clone());
+            heard.claimed_at.insert(job.build_id, Instant::now());
+        }
         if job.is_some() && heard.answers_lost > 0 {
             heard.answers_lost -= 1;
             return Err((StatusCode::OK, Html("<h1>half an answer")).into_response());
@@ -179,7 +186,9 @@ async fn heartbeat(
     board.answer_about(&headers, |heard| {
         heard.heartbeats.push(beat);
         let job = heard.given.values().find(|job| job.build_id == id).unwrap();
-        Ok(Renewed { lease_ttl_ms: job.lease_ttl_ms, deadline_in_ms: job.deadline_in_ms, cancel: heard.cancel })
+        let since = u64::try_from(heard.claimed_at[&id].elapsed().as_millis()).unwrap();
+        let deadline_in_ms = job.deadline_in_ms.saturating_sub(since);
+        Ok(Renewed { lease_ttl_ms: job.lease_ttl_ms, deadline_in_ms, cancel: heard.cancel })
     })
 }
 
@@ -206,6 +215,9 @@ async fn complete(
     Json(report): Json<Complete>,
 ) -> Response {
     board.answer_about(&headers, |heard| {
+        if heard.unanswered == Some(id) {
+            return Err(problem(503, Code::Unavailable, None));
+        }
         let completed = Completed { status: report.status, duration_ms: report.ran_ms, charged_seconds: 1 };
         heard.completed.push((id, report));
         Ok(completed)

@@ -1,8 +1,9 @@
 //! Clone, steps in order, the report.
 
 use crate::board::{job, step};
-use crate::fleet::{Worker, can_seal, command};
+use crate::fleet::{STUCK, Worker, can_seal, command, is_root};
 use crate::{Board, Forge, set_up};
+use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
 use protocol::log::Stream;
 use protocol::{EndReason, Status};
@@ -61,6 +62,17 @@ async fn an_image_that_this_worker_has_not_got_is_told_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_build_is_at_is_told_before_the_usual_heartbeat() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let mut slow = job(&forge.url(), vec![step("short", &["true"]), step("long", &["sleep 3"])]);
+    slow.heartbeat_every_ms = 30_000;
+    assert_eq!(board.report(board.offer(slow)).await.status, Status::Success);
+    let phases: Vec<_> = board.heard().heartbeats.iter().map(|beat| beat.phase.clone().unwrap()).collect();
+    assert!(phases.contains(&"long".to_owned()) && phases.len() <= 3, "{phases:?}");
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_builds_run_at_once_in_two_slots() {
     let Some((board, forge, worker)) = set_up(&["--slots", "2"]).await else { return };
     let meet = |mine: &str, other: &str| {
@@ -90,15 +102,40 @@ async fn a_claim_whose_answer_was_lost_is_asked_again_with_the_same_number() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_user_runs_builds_too() {
-    if !can_seal() || !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: only root can become somebody else; every other test is this one then");
+    if !can_seal() || !is_root() {
         return;
     }
     let (board, forge) = (Board::start().await, Forge::start().await);
     let worker = Worker::start_as(299_999, &board, &forge);
     let report = board.report(board.offer(job(&forge.url(), vec![step("only", &["cat hello.txt", "id -u"])]))).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
-    worker.is_tidy();
+    worker.is_tidy_but_for(&[STUCK.into()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_can_not_be_removed_is_in_nobodys_way() {
+    if !can_seal() || !is_root() {
+        return;
+    }
+    let (board, forge) = (Board::start().await, Forge::start().await);
+    let mut worker = Worker::start_as(299_999, &board, &forge);
+    let mut stuck = vec![STUCK.to_owned()];
+    for number in 0..4 {
+        board.heard().chunks.clear();
+        let waits = step("wait", &["echo waits; until test -e go; do sleep 0.1; done"]);
+        let build = board.offer(job(&forge.url(), vec![waits]));
+        board.until_log("waits\n").await;
+        let site = worker.root.join(build.to_string());
+        std::fs::create_dir_all(site.join("theirs/not-ours")).unwrap();
+        std::fs::write(site.join("workspace/go"), "").unwrap();
+        assert_eq!(board.report(build).await.status, Status::Success, "build {number}");
+        stuck.push(build.to_string());
+    }
+    worker.is_tidy_but_for(&stuck);
+    assert_eq!(worker.sites().len(), 5);
+    assert!(worker.log().contains("can't be removed; it is tried again"), "{}", worker.log());
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

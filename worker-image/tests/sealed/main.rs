@@ -10,6 +10,9 @@ mod forge;
 mod output;
 mod refusals;
 mod seal;
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+mod skips;
 mod source;
 mod stops;
 mod survival;

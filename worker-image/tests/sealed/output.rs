@@ -30,6 +30,44 @@ async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_masked_also_where_an_encoding_is_wrapped() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let writes = step(
+        "write",
+        &[
+            "echo begin; printf %s \"$KEY\" | base64",
+            "for width in 20 64 75; do printf %s \"xx$KEY\" | base64 -w $width | sed 's/$/\\r/'; done",
+            "printf %s \"$KEY\" | od -An -v -tx1 | tr -d ' \\n' | fold -w 60; echo",
+            "printf %s \"$KEY\" | od -An -v -tx1",
+            "echo end",
+        ],
+    );
+    let secret = "a-secret-of-more-than-fifty-seven-bytes/as-keys-and-tokens-often-are\nand-a-second-line-of-it-too";
+    let mut writing = job(&forge.url(), vec![writes]);
+    writing.secrets.insert("KEY".into(), Secret(secret.into()));
+    let report = board.report(board.offer(writing)).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let log = board.log();
+    let words = log.split("begin\n").last().unwrap().lines().filter(|line| !line.starts_with('$'));
+    let shown: Vec<&str> = words.filter(|line| line.len() > 8 && !line.contains("exit code 0")).collect();
+    assert_eq!(shown, [] as [&str; 0], "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_too_short_to_be_masked_is_named() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let mut short = job(&forge.url(), vec![step("say", &["echo fine"])]);
+    for (name, value) in [("PIN", "q7"), ("KEY", "the first line\nq8\nthe last"), ("FINE", "long-enough")] {
+        short.secrets.insert(name.into(), Secret(value.into()));
+    }
+    assert_eq!(board.report(board.offer(short)).await.status, Status::Success);
+    let said = board.log_of(Stream::System);
+    assert!(said.contains("The secret PIN is shorter than 3 bytes and is not masked\n"), "{said}");
+    assert!(said.contains("Lines of the secret KEY that are shorter than 3 bytes are not masked by themselves\n"));
+    assert!(!said.contains("FINE") && !said.contains("q7") && !said.contains("q8"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_board_leaves_no_hole_in_the_log() {
     let Some((board, forge, _worker)) = set_up(&[]).await else { return };
     let counts = step("count", &["i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line-$i; sleep 0.1; done"]);

@@ -1,7 +1,7 @@
 //! Where a worker does not work, and what it says then.
 
 use crate::board::{job, step};
-use crate::fleet::{BINARY, can_seal, command};
+use crate::fleet::{BINARY, can_seal, command, command_with, is_root};
 use crate::{Board, Forge, set_up};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,8 +13,7 @@ fn said(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builds_root_that_builds_can_not_reach_is_refused_with_the_fix() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: only root's builds run as somebody else");
+    if !is_root() {
         return;
     }
     let (board, forge, closed) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
@@ -44,6 +43,20 @@ async fn a_worker_without_a_token_says_where_to_put_one() {
     let output = command.env_remove("CALLBOARD_WORKER_TOKEN").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("CALLBOARD_WORKER_TOKEN"), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_too_few_descriptors_for_its_slots_says_so() {
+    let (board, forge, root) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
+    let mut run = command_with(127, &board, &forge, root.path(), "run");
+    let output = run.args(["--slots", "2"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(71));
+    assert!(said(&output).contains("2 slots take up to 128 descriptors, and the limit is 127"), "{}", said(&output));
+    let mut doctor = Command::new("/bin/sh");
+    doctor.args(["-c", "ulimit -n 127; exec \"$0\" doctor --slots 2 --builds-root /tmp", BINARY]);
+    let output = doctor.output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ulimit -Hn 128"));
 }
 
 #[test]

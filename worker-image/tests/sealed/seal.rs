@@ -24,7 +24,11 @@ async fn a_step_sees_nothing_of_the_host_but_its_programs() {
             "echo processes=$(ls -d /proc/[0-9]* | wc -l) user=$(id -un) caps=$(grep CapEff /proc/self/status | cut -f2)",
             "echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2)",
             "env | sort",
-            "touch /usr/x /etc/x /x 2>/dev/null || echo nothing outside can be written",
+            "for path in /usr /etc / /dev /dev/pts /proc /sys /var /home; do touch $path/x 2>/dev/null && echo $path; done; \
+             echo nothing outside can be written",
+            "echo null >/dev/null && head -c 3 /dev/urandom | wc -c",
+            "perl -e 'open(F, q(+<), q(/dev/ptmx)) or die $!; print qq(a terminal of its own\\n)'",
+            "echo sizes=$(df -BM --output=size /tmp /var/tmp /dev/shm /run | tail -n +2 | tr -d '\\n')",
             "unshare -U true 2>/dev/null || echo no namespace of its own",
             "cat /etc/shadow /etc/hostname 2>/dev/null || echo no file that tells",
             "test ! -e /proc/self/fd/9 && echo no descriptor of others",
@@ -36,7 +40,10 @@ async fn a_step_sees_nothing_of_the_host_but_its_programs() {
         "home=build var=tmp\n",
         "user=build caps=0000000000000000\n",
         "privileges=1\n",
-        "nothing outside can be written\n",
+        "can be written\nnothing outside can be written\n",
+        "\n3\n",
+        "a terminal of its own\n",
+        "sizes= 2048M 512M 448M 64M\n",
         "no namespace of its own\n",
         "no file that tells\n",
         "no descriptor of others\n",
@@ -73,6 +80,60 @@ async fn a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside(
         assert!(log.contains(line), "{line:?} is not in {}", board.log());
     }
     assert!(board.log_of(Stream::System).contains("is not a public address"));
+}
+
+/// Opens as many connections to the operator's host as it gets, and keeps them until it is ended.
+const GREEDY: &str = r#"perl -e '
+use Socket;
+for (1..256) {
+    socket(my $s, AF_UNIX, SOCK_STREAM, 0) or die;
+    connect($s, pack_sockaddr_un("/run/callboard/egress.sock")) or die;
+    syswrite($s, "CONNECT $ENV{ALLOWED} HTTP/1.1\r\n\r\n");
+    sysread($s, my $answer, 99);
+    push @kept, $s if $answer =~ /200/;
+}
+$| = 1; print "keeps ", scalar(@kept), " connections\n"; sleep 100' "#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn builds_that_hold_all_connections_they_can_take_none_of_anothers() {
+    let Some((board, forge, worker)) = set_up(&["--slots", "4"]).await else { return };
+    for number in 1..=3 {
+        let mut greedy = job(&forge.url(), vec![step("greedy", &[GREEDY])]);
+        greedy.env.insert("ALLOWED".into(), forge.address.clone());
+        board.offer(greedy);
+        board.until_log("keeps 256 connections\n").await;
+        board.heard().chunks.clear();
+        let opened = fs::read_dir(format!("/proc/{}/fd", worker.pid())).unwrap().count();
+        assert!(opened < 64 + number * 32, "{opened} descriptors for {number} builds");
+    }
+    let fetches = format!("curl -sk --noproxy '' https://{}/app.git/HEAD", forge.address);
+    let (report, log) = run(&board, &forge.url(), step("modest", &[&fetches, "ulimit -Sn"])).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    assert!(log.contains("refs/heads/main") && log.ends_with("1024\n"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_proxy_refuses_is_in_the_log_once() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let asks = step(
+        "ask",
+        &[
+            "for i in 1 2 3; do curl -s http://nowhere.invalid/ -o /dev/null; done",
+            "curl -s http://169.254.169.254/latest/ -o /dev/null",
+            "curl -s ftp://example.com/ -o /dev/null; true",
+            "exec 3<>/dev/null; perl -e 'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, \
+             pack_sockaddr_un(\"/run/callboard/egress.sock\")); syswrite(S, \"GET / HTTP/1.1\\r\\n\\r\\n\"); print <S>'",
+        ],
+    );
+    run(&board, &forge.url(), asks).await;
+    let said = board.log_of(Stream::System);
+    for line in [
+        "network: nowhere.invalid: name not found\n",
+        "network: 169.254.169.254:80 (169.254.169.254) is not a public address, and the operator does not allow it\n",
+        "network: not a request that this proxy can serve",
+    ] {
+        assert_eq!(said.matches(line).count(), 1, "{line:?} in {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

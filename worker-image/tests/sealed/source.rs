@@ -42,6 +42,21 @@ async fn a_ref_that_does_not_exist_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_can_not_be_found_or_reached_is_named() {
+    let Some((board, _forge, worker)) = set_up(&[]).await else { return };
+    for (url, told) in [
+        ("https://nowhere.invalid/app.git", "network: nowhere.invalid: name not found\n"),
+        ("https://10.0.0.1/app.git", "network: 10.0.0.1:443 (10.0.0.1) is not a public address"),
+    ] {
+        board.heard().chunks.clear();
+        let report = board.report(board.offer(job(url, vec![step("never", &["true"])]))).await;
+        assert_eq!(report.end_reason, Some(EndReason::CloneFailed));
+        assert!(board.log().contains(told), "{}", board.log());
+    }
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_exact_commit_is_fetched_where_one_is_given() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     let mut again = job(&forge.url(), vec![step("only", &["git rev-parse HEAD"])]);

@@ -1,6 +1,7 @@
 //! Builds that end before their steps are through: why, how fast, and that nothing is left.
 
 use crate::board::{job, step};
+use crate::fleet::eventually;
 use crate::set_up;
 use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
@@ -52,7 +53,6 @@ async fn the_deadline_ends_a_build() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     short.deadline_in_ms = 1500;
-    short.heartbeat_every_ms = 30_000;
     let report = board.report(board.offer(short)).await;
     assert_eq!((report.status, report.end_reason), (Status::TimedOut, Some(EndReason::Deadline)));
     assert!((1500..3500).contains(&report.ran_ms), "{}", report.ran_ms);
@@ -110,4 +110,42 @@ async fn a_draining_worker_sees_its_build_through() {
     worker.signal(Signal::SIGTERM);
     assert_eq!(board.report(build).await.status, Status::Success);
     assert_eq!(worker.end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_recovers_without_a_board_drains_as_well() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
+    board.until_log("running\n").await;
+    board.heard().away = true;
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        worker = worker.again(&board, &forge);
+        eventually("a try to report", || worker.log().contains("end not reported yet").then_some(()));
+        worker.signal(signal);
+        assert_eq!(worker.end().code(), Some(0));
+        assert_eq!(worker.sites(), [build.to_string()]);
+    }
+    board.heard().away = false;
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
+    board.until_log("running\n").await;
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    board.heard().unanswered = Some(build);
+    board.heard().chunks.clear();
+    let next = board.offer(job(&forge.url(), vec![step("next", &["true"])]));
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(next).await.status, Status::Success);
+    board.heard().unanswered = None;
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
 }

@@ -13,21 +13,24 @@ const STUBBORN: &str = "trap '' TERM; echo running; while :; do sleep 0.2; done"
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_workers_sandbox_is_ended_by_its_guard() {
     let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
-    let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
+    let (offered, build) = (Instant::now(), board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])])));
     board.until_log("running\n").await;
     assert!(!worker.left().is_empty());
     let killed = Instant::now();
     worker.process.kill().unwrap();
     worker.process.wait().unwrap();
-    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    eventually("the end of sandbox and proxy", || worker.all_left().is_empty().then_some(()));
     assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
     assert_eq!(worker.sites(), [build.to_string()]);
+    let ran_ms_at_most = u64::try_from(offered.elapsed().as_millis()).unwrap() + 50;
+    tokio::time::sleep(Duration::from_secs(2)).await;
 
     let next = board.offer(job(&forge.url(), vec![step("next", &["true"])]));
     let worker = worker.again(&board, &forge);
     let report = board.report(build).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Recovery)));
     assert!(report.logs_lost && report.ran_ms > 0);
+    assert!(report.ran_ms < ran_ms_at_most, "{} ms are more than until its steps ended", report.ran_ms);
     assert_eq!(board.report(next).await.status, Status::Success);
     worker.is_tidy();
 }
@@ -58,6 +61,19 @@ async fn a_killed_guard_takes_its_sandbox_along() {
     proc::signal(guard.pid, Signal::SIGKILL);
     let report = board.report(build).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_proxy_is_named_and_ends_no_step() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 3"])]));
+    board.until_log("running\n").await;
+    for pid in worker.all_left().into_iter().filter(|pid| !worker.left().contains(pid)) {
+        proc::signal(pid, Signal::SIGKILL);
+    }
+    board.until_log("network: the proxy of this build broke").await;
+    assert_eq!(board.report(build).await.status, Status::Success);
     worker.is_tidy();
 }
 
@@ -109,4 +125,43 @@ async fn three_troubles_of_the_host_in_a_row_and_the_worker_gives_up() {
     let reasons: Vec<_> = board.heard().completed.iter().map(|(_, report)| report.end_reason).collect();
     assert_eq!(reasons, [Some(EndReason::NeverStarted); 3]);
     assert!(worker.log().contains("callboard-worker doctor"));
+}
+
+/// More levels than the worker has descriptors.
+const NEST: &str = "perl -e 'for (1..1500) { mkdir \"d\"; chdir \"d\" or die }'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_nested_ever_so_deep_are_no_trouble() {
+    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+    let report = board.report(board.offer(job(&forge.url(), vec![step("nest", &[NEST])]))).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    worker.is_tidy();
+    board.heard().chunks.clear();
+    let build = board.offer(job(&forge.url(), vec![step("nest", &[NEST, "echo nested; sleep 100"])]));
+    board.until_log("nested\n").await;
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_of_many_files_is_reported_before_they_are_removed() {
+    let Some((board, forge, mut worker)) = set_up(&["--slots", "1"]).await else { return };
+    let makes = "perl -e 'for (1..80000) { open my $f, q(>), qq(f$_) or die; close $f }'; echo made";
+    let build = board.offer(job(&forge.url(), vec![step("make", &[makes])]));
+    let report = board.report(build).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let record = worker.root.join(build.to_string()).join("record.json");
+    eventually("an acknowledged end", || (!record.exists()).then_some(()));
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    assert_eq!(worker.sites(), [build.to_string()], "killed before all files were removed");
+    board.heard().chunks.clear();
+    let next = board.offer(job(&forge.url(), vec![step("next", &["true"])]));
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(next).await.status, Status::Success);
+    worker.is_tidy();
+    assert_eq!(board.heard().completed.len(), 2, "nothing is reported twice");
 }
