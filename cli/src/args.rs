@@ -7,6 +7,7 @@ use crate::plan::PlanCommand;
 use crate::secret::SecretCommand;
 use crate::workspace::WorkspaceCommand;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Examples:
@@ -146,8 +147,14 @@ pub struct MigrateArgs {
 }
 
 /// Prints a shell's completions.
-pub fn complete(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "callboard", &mut std::io::stdout());
+///
+/// # Errors
+///
+/// If nobody reads them.
+pub fn complete(shell: clap_complete::Shell) -> io::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "callboard", &mut text);
+    io::stdout().write_all(&text)
 }
 
 #[cfg(test)]

@@ -2,22 +2,20 @@
 //!
 //! Everything but `up`, `demo` and `migrate` goes through the HTTP API, like a web-app of one's own would.
 
+// `println!` panics where nobody reads; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod answer;
 pub mod args;
 pub mod build;
-pub mod clean;
 pub mod exit;
-pub mod follow;
 pub mod operator;
 pub mod output;
-pub mod paint;
 pub mod pipeline;
 pub mod plan;
 pub mod secret;
 pub mod settings;
-pub mod spell;
 pub mod stack;
-pub mod table;
 pub mod workspace;
 
 use args::{Cli, Command};
@@ -33,7 +31,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Err(error) => {
             let code = exit::of(&error);
             if code != exit::UNREAD {
-                eprintln!("callboard: {}", told(&error));
+                localstack::say::err(format_args!("callboard: {}", told(&error)));
             }
             code.into()
         }
@@ -42,14 +40,14 @@ pub async fn run(cli: Cli) -> ExitCode {
 
 /// An error and its causes, which may repeat what a stranger wrote.
 fn told(error: &anyhow::Error) -> String {
-    format!("{error:#}").lines().map(clean::plain).collect::<Vec<_>>().join("\n")
+    format!("{error:#}").lines().map(localstack::clean::plain).collect::<Vec<_>>().join("\n")
 }
 
 async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
     let settings = Settings::new(cli.env_file);
     match cli.command {
         Command::Up(args) => stack::up(args).await,
-        Command::Demo(args) => stack::demo(args).await,
+        Command::Demo(args) => stack::demo(args, output).await,
         Command::Migrate(args) => stack::migrate(args).await,
         Command::Pipeline(command) => pipeline::run(command, &settings.api()?, output).await,
         Command::Build(command) => build::run(command, &settings.api()?, output).await,
@@ -60,7 +58,7 @@ async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
         Command::Worker(command) => operator::worker(command, &settings.operator()?, output).await,
         Command::Reap => operator::reap(&settings.operator()?, output).await,
         Command::Completions { shell } => {
-            args::complete(shell);
+            args::complete(shell)?;
             Ok(0)
         }
     }

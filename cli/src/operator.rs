@@ -1,12 +1,12 @@
 //! `callboard token`, `worker` and `reap`: for operators.
 
 use crate::answer::Answer;
-use crate::clean::plain;
 use crate::output::Output;
 use crate::pipeline::segment;
-use crate::spell::{ago, now};
 use clap::{Subcommand, ValueEnum};
+use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::spell::{ago, now};
 use protocol::admin::{CreatedToken, NewToken, Swept, Token, TokenKind, Tokens, Worker, Workers};
 use reqwest::Method;
 
@@ -70,7 +70,7 @@ pub async fn token(command: TokenCommand, board: &Client, output: Output) -> any
             let made: Answer<CreatedToken> = board.give(Method::POST, "admin/tokens", &new).await?;
             // The one time that it is shown, alone on standard output, so that it can go straight into a file.
             output.print(&made, |made| made.token.0.clone())?;
-            eprintln!("token {} is made; it is not shown again", plain(&made.value.id));
+            localstack::say::err(format_args!("token {} is made; it is not shown again", plain(&made.value.id)));
         }
         TokenCommand::List => {
             let tokens: Answer<Tokens> = board.get("admin/tokens").await?;

@@ -1,7 +1,8 @@
 //! `callboard up`, `demo` and `migrate`: the three that run here instead of asking a board.
 
 use crate::args::{DemoArgs, MigrateArgs, UpArgs};
-use localstack::{DemoOptions, UpOptions};
+use crate::output::Output;
+use localstack::{DemoOptions, UpOptions, say};
 
 /// `callboard up`.
 ///
@@ -20,8 +21,9 @@ pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
 /// # Errors
 ///
 /// What is missing, and how to mend it.
-pub async fn demo(args: DemoArgs) -> anyhow::Result<u8> {
-    localstack::demo(DemoOptions { path: args.path, kill_worker: args.kill_worker }).await
+pub async fn demo(args: DemoArgs, output: Output) -> anyhow::Result<u8> {
+    let DemoArgs { path, kill_worker } = args;
+    localstack::demo(DemoOptions { path, kill_worker, screen: output.screen }).await
 }
 
 /// `callboard migrate`.
@@ -31,9 +33,9 @@ pub async fn demo(args: DemoArgs) -> anyhow::Result<u8> {
 /// If the database or the file fails.
 pub async fn migrate(args: MigrateArgs) -> anyhow::Result<u8> {
     localstack::migrate(&args.database_url, args.operator_token_file.as_deref()).await?;
-    println!("the database is at this release");
+    say::out("the database is at this release")?;
     if let Some(file) = args.operator_token_file {
-        println!("the operator token is in {}", file.display());
+        say::out(format_args!("the operator token is in {}", file.display()))?;
     }
     Ok(0)
 }

@@ -1,18 +1,21 @@
 //! `callboard demo`: a whole board for one build, which leaves nothing behind.
 
 mod kill_worker;
-mod receipt;
 mod source;
 
 use crate::client::Client;
-use crate::follow::Follow;
+use crate::follow::{Lines, follow, waiting};
 use crate::git_https::GitHttps;
+use crate::receipt::receipt;
+use crate::say;
+use crate::screen::Screen;
 use crate::stack::{Options, Stack};
 use crate::{leftovers, worker};
 use protocol::Status;
 use protocol::build::Build;
 use rules::Timing;
 use source::Source;
+use std::io::stdout;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -24,12 +27,14 @@ const NO_SANDBOX: u8 = 69;
 const INTERRUPTED: u8 = 130;
 
 /// What `demo` is told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// A git repository to build, instead of the sample.
     pub path: Option<PathBuf>,
     /// Kill the worker in the middle of a step, and show what becomes of the build.
     pub kill_worker: bool,
+    /// Where it is shown.
+    pub screen: Screen,
 }
 
 /// Runs a build on a board of its own. Returns the exit code: 0 success, 1 failed, 3 cancelled, 4 timed out, 69 no
@@ -53,7 +58,9 @@ pub async fn demo(options: DemoOptions) -> anyhow::Result<u8> {
     let stopped = scene.stack.stop().await;
     let left = Left::count(dir.path());
     dir.close()?;
-    println!("processes left: {}, mounts left: {}, directory removed", left.processes, left.mounts);
+    // Whether anybody reads this does not matter any more.
+    let _ =
+        say::out(format_args!("processes left: {}, mounts left: {}, directory removed", left.processes, left.mounts));
     stopped.and(ended)
 }
 
@@ -74,6 +81,7 @@ struct Scene {
     git: GitHttps,
     source: Source,
     client: Client,
+    screen: Screen,
 }
 
 impl Scene {
@@ -87,10 +95,10 @@ impl Scene {
         let source = Source::read(&repository, &git.url(), options.path.is_some())?;
         let stack_dir = dir.join("board");
         let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing }).await?;
-        println!("board    {} over its own Postgres", stack.url());
-        println!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name);
+        say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
+        say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
-        Ok(Self { stack, git, source, client })
+        Ok(Self { stack, git, source, client, screen: options.screen })
     }
 
     async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
@@ -100,12 +108,12 @@ impl Scene {
         }
         self.start_worker(options.kill_worker)?;
         let build = self.client.submit(&self.source.slug).await?;
-        println!("build    {} submitted\n", build.id);
+        say::out(format_args!("build    {} submitted\n", build.id))?;
         if options.kill_worker {
             return kill_worker::play(self, build).await;
         }
-        let ended = Follow::new(&self.client, build.id).until(|_| false).await?;
-        receipt::print(&ended, &self.client.workspace().await?);
+        let ended = follow(&self.client, build.id, &mut Lines::new(stdout(), self.screen)).await?;
+        self.print_receipt(&ended).await?;
         Ok(exit_code(&ended))
     }
 
@@ -119,19 +127,26 @@ impl Scene {
             restart: !short,
             extra: if short { kill_worker::worker_arguments() } else { Vec::new() },
         })?;
-        println!("worker   callboard-worker, sandboxes by bubblewrap");
-        Ok(())
+        Ok(say::out("worker   callboard-worker, sandboxes by bubblewrap")?)
+    }
+
+    async fn print_receipt(&self, build: &Build) -> anyhow::Result<()> {
+        let workspace = self.client.workspace().await?;
+        let left = workspace.left_seconds.map_or_else(|| "?".into(), |left| (left / 60).to_string());
+        let reserved = build.max_duration_seconds.unwrap_or(0);
+        let freed =
+            format!("the lease, and {reserved} s that were reserved; still reserved: {} s", workspace.reserved_seconds);
+        let more = [("left", format!("{left} minutes of this month")), ("freed", freed)];
+        say::out(self.screen.paint.bold("\n── receipt"))?;
+        Ok(say::out(format_args!("{}\n", receipt(build, &more, self.screen)))?)
     }
 
     /// No sandbox, no build: it is submitted all the same, so that one sees it wait.
     async fn wait_in_vain(&self, why: &anyhow::Error) -> anyhow::Result<u8> {
         let build = self.client.submit(&self.source.slug).await?;
-        let build = Follow::new(&self.client, build.id).until(|_| true).await?;
-        println!(
-            "build    {} is {}: it waits for capacity, since no sandbox works on this machine.\n",
-            build.id, build.status
-        );
-        println!("{why}");
+        let build = self.client.build(build.id).await?;
+        say::out(format_args!("build    {} is {}: {}", build.id, build.status, waiting(&build)))?;
+        say::out(format_args!("It waits for capacity, since no sandbox works on this machine.\n\n{why}"))?;
         Ok(NO_SANDBOX)
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! The functions are the very routes that Lambda serves; there is no second path.
 
+// `println!` panics where nobody reads; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod clean;
 pub mod client;
 pub mod demo;
 mod download;
@@ -11,9 +15,15 @@ pub mod keys;
 pub mod leftovers;
 pub mod lock;
 pub mod migrate;
+pub mod paint;
 pub mod postgres;
 pub mod propose;
+pub mod receipt;
+pub mod say;
+pub mod screen;
+pub mod spell;
 pub mod stack;
+pub mod table;
 pub mod tokens;
 pub mod up;
 pub mod worker;

@@ -1,7 +1,7 @@
 //! `callboard up`: a stack that stays until Ctrl-C.
 
 use crate::stack::{Options, Stack};
-use crate::{tokens, worker};
+use crate::{say, tokens, worker};
 use nix::unistd::Uid;
 use rules::Timing;
 use std::path::{Path, PathBuf};
@@ -49,12 +49,13 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let database_url = options.database_url.clone();
     let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: Timing::default() }).await?;
     let sandbox = start_worker(&mut stack, &options).await?;
-    say(&stack, &dir, sandbox);
+    say(&stack, &dir, sandbox)?;
     tokio::select! {
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
-    println!("Stopping; the data stay in {}.", dir.display());
+    // Whether anybody reads this does not matter any more.
+    let _ = say::out(format_args!("Stopping; the data stay in {}.", dir.display()));
     stack.stop().await
 }
 
@@ -64,7 +65,7 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
         return Ok(false);
     }
     if let Err(why) = worker::doctor(stack.dir()).await {
-        eprintln!("No worker: builds can't run here, and will wait for one that phones in.\n{why}");
+        say::err(format_args!("No worker: builds can't run here, and will wait for one that phones in.\n{why}"));
         return Ok(false);
     }
     stack.start_worker(worker::Options {
@@ -79,15 +80,13 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
     Ok(true)
 }
 
-fn say(stack: &Stack, dir: &Path, has_worker: bool) {
+fn say(stack: &Stack, dir: &Path, has_worker: bool) -> std::io::Result<()> {
     let env = dir.join(tokens::FILE);
-    println!(
-        "Callboard listens on {}{}",
-        stack.url(),
-        if has_worker { ", with a worker" } else { ", without a worker" }
-    );
-    println!("Its tokens are in    {}", env.display());
-    println!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={}", env.display());
-    println!("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow");
-    println!("\nCtrl-C stops everything; the data stay.");
+    let env = env.display();
+    let worker = if has_worker { "with a worker" } else { "without a worker" };
+    say::out(format_args!("Callboard listens on {}, {worker}", stack.url()))?;
+    say::out(format_args!("Its tokens are in    {env}"))?;
+    say::out(format_args!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={env}"))?;
+    say::out("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow")?;
+    say::out("\nCtrl-C stops everything; the data stay.")
 }

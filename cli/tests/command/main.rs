@@ -190,6 +190,18 @@ async fn a_secrets_value_comes_from_standard_input_and_loses_one_newline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn completions_that_nobody_reads_end_quietly() {
+    let mut command = command("", &["completions", "bash"]);
+    let ended = tokio::task::spawn_blocking(move || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        command.stdout(writer).output().expect("it ends")
+    });
+    let ended = ended.await.expect("joined");
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(141), &b""[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_lets_go_of_a_build_and_says_how_to_go_on() {
     let (fake, url) = board("running").await;
     let mut command = command(&url, &["build", "logs", "-f", ID]);

@@ -1,6 +1,6 @@
 //! What the demo builds: the sample, or a repository of the caller's; and its pipeline, from its file or proposed.
 
-use crate::propose;
+use crate::{propose, say};
 use anyhow::{Context as _, bail};
 use protocol::pipeline::PipelineSpec;
 use protocol::pipeline_file::{self, Given};
@@ -45,7 +45,7 @@ impl Source {
             bail!("{} has no callboard.yaml, and none of {known} to propose one from", repository.display());
         };
         let text = pipeline_file::write("demo", &spec);
-        println!("No callboard.yaml: proposed from {from}; keep it if it suits you.\n\n{text}");
+        say::out(format_args!("No callboard.yaml: proposed from {from}; keep it if it suits you.\n\n{text}"))?;
         Ok(Self { slug: "demo".into(), spec, name })
     }
 }
