@@ -11,6 +11,7 @@ pub mod demo;
 mod download;
 pub mod follow;
 pub mod git_https;
+mod keep;
 pub mod keys;
 pub mod leftovers;
 pub mod lock;

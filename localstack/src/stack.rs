@@ -129,19 +129,42 @@ impl Stack {
         }
     }
 
+    /// Waits until it can't go on: its own Postgres has died too often; returns how.
+    pub async fn broken(&self) -> String {
+        match &self.postgres {
+            Some(server) => server.given_up().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Its own Postgres, if it has one.
+    #[must_use]
+    pub fn postgres(&self) -> Option<&Postgres> {
+        self.postgres.as_ref()
+    }
+
     /// Stops everything, the worker first and the database last. The data stay.
     ///
     /// # Errors
     ///
     /// If the database does not stop.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.stop_worker().await;
+        let is_up = self.postgres.as_ref().is_none_or(|server| server.pid().is_some());
+        match self.worker.take() {
+            Some(worker) if is_up => worker.stop().await,
+            // Nobody takes its reports: it is not waited for.
+            Some(worker) => worker.stop_at_once().await,
+            None => {}
+        }
         if let Err(error) = self.cron.shutdown().await {
             tracing::warn!(%error, "the cron did not stop");
         }
         self.server.abort();
         self.shell.store.close().await;
-        self.postgres.take().map_or(Ok(()), |server| server.stop())
+        if let Some(server) = self.postgres.take() {
+            server.stop().await;
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::stack::{Options, Stack};
 use crate::{say, tokens, worker};
+use anyhow::anyhow;
 use nix::unistd::Uid;
 use rules::Timing;
 use std::path::{Path, PathBuf};
@@ -50,13 +51,16 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: Timing::default() }).await?;
     let sandbox = start_worker(&mut stack, &options).await?;
     say(&stack, &dir, sandbox)?;
-    tokio::select! {
-        _ = interrupted.recv() => {}
-        _ = terminated.recv() => {}
-    }
+    let ended = tokio::select! {
+        _ = interrupted.recv() => Ok(()),
+        _ = terminated.recv() => Ok(()),
+        how = stack.broken() => {
+            Err(anyhow!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display()))
+        }
+    };
     // Whether anybody reads this does not matter any more.
     let _ = say::out(format_args!("Stopping; the data stay in {}.", dir.display()));
-    stack.stop().await
+    stack.stop().await.and(ended)
 }
 
 /// Whether there is a worker.
