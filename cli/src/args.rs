@@ -23,6 +23,7 @@ Exit codes:
   4    with --follow: the build timed out
   5    the board refused, or does not answer
   69   demo: no sandbox works on this machine
+  70   demo: something was left behind; it says what
   130  ended by Ctrl-C; a build that was followed goes on
   141  nobody reads the output any more
 

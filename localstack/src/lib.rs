@@ -22,6 +22,7 @@ pub mod propose;
 pub mod receipt;
 pub mod say;
 pub mod screen;
+mod signals;
 pub mod spell;
 pub mod stack;
 pub mod table;

@@ -1,12 +1,12 @@
 //! `callboard up`: a stack that stays until Ctrl-C.
 
+use crate::signals::Signals;
 use crate::stack::{Options, Stack};
-use crate::{say, tokens, worker};
-use anyhow::anyhow;
+use crate::{demo, say, tokens, worker};
+use anyhow::bail;
 use nix::unistd::Uid;
 use rules::Timing;
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The port where none is given.
 pub const PORT: u16 = 7070;
@@ -37,30 +37,42 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
-/// Starts a stack, says how to use it, and stops it on Ctrl-C or SIGTERM.
+/// Starts a stack, says how to use it, and stops it on Ctrl-C, SIGTERM, or when its terminal is closed.
 ///
 /// # Errors
 ///
 /// What is missing or taken, and how to mend it.
 pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let dir = std::path::absolute(options.dir.clone().unwrap_or_else(default_dir))?;
-    let port = options.port.unwrap_or(PORT);
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let database_url = options.database_url.clone();
-    let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: Timing::default() }).await?;
-    let sandbox = start_worker(&mut stack, &options).await?;
-    say(&stack, &dir, sandbox)?;
+    let mut signals = Signals::listen()?;
+    demo::sweep_dead();
+    let mut stack = None;
     let ended = tokio::select! {
-        _ = interrupted.recv() => Ok(()),
-        _ = terminated.recv() => Ok(()),
-        how = stack.broken() => {
-            Err(anyhow!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display()))
-        }
+        broken = run(&mut stack, &options, &dir) => broken,
+        _ = signals.next() => Ok(()),
     };
-    // Whether anybody reads this does not matter any more.
-    let _ = say::out(format_args!("Stopping; the data stay in {}.", dir.display()));
-    stack.stop().await.and(ended)
+    let Some(stack) = stack else { return ended };
+    if ended.is_ok() {
+        // Whether anybody reads this does not matter any more.
+        let _ = say::out(format_args!("Stopping; the data stay in {}.", dir.display()));
+    }
+    tokio::select! {
+        stopped = stack.stop() => ended.and(stopped),
+        // A second signal ends at once what the first asked to end.
+        _ = signals.next() => ended,
+    }
+}
+
+/// Until the stack breaks.
+async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyhow::Result<()> {
+    let database_url = options.database_url.clone();
+    let port = options.port.unwrap_or(PORT);
+    let started = Stack::start(Options { dir: dir.to_owned(), port, database_url, timing: Timing::default() }).await?;
+    let stack = slot.insert(started);
+    let has_worker = start_worker(stack, options).await?;
+    say(stack, dir, has_worker)?;
+    let how = stack.broken().await;
+    bail!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display())
 }
 
 /// Whether there is a worker.

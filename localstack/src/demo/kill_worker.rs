@@ -1,15 +1,16 @@
 //! What becomes of a build whose worker dies: shown with a short lease.
 
-use super::{Left, Scene};
+use super::Scene;
 use crate::client::Client;
 use crate::follow::{Lines, View as _, follow};
-use crate::say;
+use crate::{leftovers, say};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::build::Build;
 use protocol::{EndReason, Status};
 use rules::Timing;
+use std::collections::BTreeSet;
 use std::io::stdout;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -101,8 +102,9 @@ async fn clean(scene: &Scene, build: &Build) -> usize {
     let begun = Instant::now();
     let site = scene.stack.dir().join("builds").join(build.id.to_string());
     loop {
-        let left = Left::count(&site);
-        let left = left.processes + left.mounts + usize::from(site.exists());
+        // No build runs now: whatever is in a sandbox was left.
+        let processes: BTreeSet<u32> = leftovers::sandboxed().into_iter().chain(leftovers::processes(&site)).collect();
+        let left = processes.len() + leftovers::mounts(&site) + usize::from(site.exists());
         if left == 0 || begun.elapsed() > CLEAN_UP {
             return left;
         }
