@@ -143,7 +143,7 @@ impl Scene {
             None => source::sample(&dir.join("sample"), options.kill_worker).await?,
         };
         let git = GitHttps::serve(&repository, dir).await?;
-        let source = Source::read(&repository, &git.url(), options.path.is_some())?;
+        let source = Source::read(&repository, &git, options.path.is_some()).await?;
         let stack_dir = dir.join("board");
         let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing }).await?;
         say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
