@@ -113,8 +113,8 @@ pub struct UpArgs {
     /// Start no worker.
     #[arg(long)]
     pub no_worker: bool,
-    /// A Postgres that runs elsewhere, instead of one of its own.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    /// A Postgres that runs elsewhere, instead of one of its own; else that of DATABASE_URL, unless it is a board's own.
+    #[arg(long)]
     pub database_url: Option<String>,
     /// HOST:PORT that builds may reach although it is not public; may be repeated.
     #[arg(long)]

@@ -38,9 +38,14 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// An error and its causes, which may repeat what a stranger wrote.
+/// An error and its causes, which may repeat what a stranger wrote. A cause that was told with what it caused is not told
+/// again.
 fn told(error: &anyhow::Error) -> String {
-    format!("{error:#}").lines().map(localstack::clean::plain).collect::<Vec<_>>().join("\n")
+    let text = error
+        .chain()
+        .map(ToString::to_string)
+        .reduce(|told, cause| if told.contains(&cause) { told } else { format!("{told}: {cause}") });
+    text.unwrap_or_default().lines().map(localstack::clean::plain).collect::<Vec<_>>().join("\n")
 }
 
 async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
@@ -61,5 +66,18 @@ async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
             args::complete(shell)?;
             Ok(0)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_told_once_however_often_it_was_repeated() {
+        let error =
+            anyhow!("pool timed out").context("no answer: pool timed out").context("the database can't be used");
+        assert_eq!(told(&error), "the database can't be used: no answer: pool timed out");
     }
 }

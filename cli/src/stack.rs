@@ -2,7 +2,8 @@
 
 use crate::args::{DemoArgs, MigrateArgs, UpArgs};
 use crate::output::Output;
-use localstack::{DemoOptions, UpOptions, say};
+use crate::settings;
+use localstack::{Database, DemoOptions, UpOptions, say};
 
 /// `callboard up`.
 ///
@@ -12,7 +13,12 @@ use localstack::{DemoOptions, UpOptions, say};
 pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
     localstack::log_to_stderr();
     let UpArgs { port, dir, no_worker, database_url, egress_allow, ca_bundle } = args;
-    localstack::up(UpOptions { port, dir, no_worker, database_url, egress_allow, ca_bundle }).await?;
+    let given = database_url.map(|url| Database { url, source: "--database-url" });
+    let database = given.or_else(|| {
+        let url = settings::variable("DATABASE_URL").filter(|url| !url.is_empty())?;
+        Some(Database { url, source: "DATABASE_URL of the environment" })
+    });
+    localstack::up(UpOptions { port, dir, no_worker, database, egress_allow, ca_bundle }).await?;
     Ok(0)
 }
 

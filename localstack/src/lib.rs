@@ -7,9 +7,11 @@
 
 pub mod clean;
 pub mod client;
+pub mod database;
 pub mod demo;
 mod download;
 pub mod follow;
+mod fresh;
 pub mod git_https;
 mod keep;
 pub mod keys;
@@ -30,6 +32,7 @@ pub mod tokens;
 pub mod up;
 pub mod worker;
 
+pub use database::Database;
 pub use demo::{DemoOptions, demo};
 pub use migrate::migrate;
 pub use stack::{Options, Stack};

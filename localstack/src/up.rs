@@ -1,5 +1,6 @@
 //! `callboard up`: a stack that stays until Ctrl-C.
 
+use crate::database::Database;
 use crate::signals::Signals;
 use crate::stack::{Options, Stack};
 use crate::{demo, say, tokens, worker};
@@ -21,7 +22,7 @@ pub struct UpOptions {
     /// Whether to leave the worker out.
     pub no_worker: bool,
     /// A database that runs elsewhere.
-    pub database_url: Option<String>,
+    pub database: Option<Database>,
     /// What builds may reach besides public addresses.
     pub egress_allow: Vec<String>,
     /// Certificates to trust besides the system's.
@@ -41,7 +42,7 @@ pub fn default_dir() -> PathBuf {
 ///
 /// # Errors
 ///
-/// What is missing or taken, and how to mend it.
+/// What is missing or taken, and how to mend it; or that its Postgres died and can't be started again.
 pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let dir = std::path::absolute(options.dir.clone().unwrap_or_else(default_dir))?;
     let mut signals = Signals::listen()?;
@@ -54,7 +55,10 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let Some(stack) = stack else { return ended };
     if ended.is_ok() {
         // Whether anybody reads this does not matter any more.
-        let _ = say::out(format_args!("Stopping; the data stay in {}.", dir.display()));
+        let _ = say::out(match elsewhere(&stack, &options) {
+            Some(database) => format!("Stopping; the data stay in the database {}.", database.shown()),
+            None => format!("Stopping; the data stay in {}.", dir.display()),
+        });
     }
     tokio::select! {
         stopped = stack.stop() => ended.and(stopped),
@@ -65,14 +69,25 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
 
 /// Until the stack breaks.
 async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyhow::Result<()> {
-    let database_url = options.database_url.clone();
+    if !options.no_worker {
+        worker::binary()?;
+    }
+    let database_url = match &options.database {
+        Some(database) if database.is_for(dir).await? => Some(database.url.clone()),
+        Some(_) | None => None,
+    };
     let port = options.port.unwrap_or(PORT);
     let started = Stack::start(Options { dir: dir.to_owned(), port, database_url, timing: Timing::default() }).await?;
     let stack = slot.insert(started);
     let has_worker = start_worker(stack, options).await?;
-    say(stack, dir, has_worker)?;
+    say(stack, dir, has_worker, elsewhere(stack, options))?;
     let how = stack.broken().await;
     bail!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display())
+}
+
+/// The database that runs elsewhere, if the stack uses one.
+fn elsewhere<'a>(stack: &Stack, options: &'a UpOptions) -> Option<&'a Database> {
+    options.database.as_ref().filter(|_| stack.postgres().is_none())
 }
 
 /// Whether there is a worker.
@@ -96,11 +111,13 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
     Ok(true)
 }
 
-fn say(stack: &Stack, dir: &Path, has_worker: bool) -> std::io::Result<()> {
+fn say(stack: &Stack, dir: &Path, has_worker: bool, elsewhere: Option<&Database>) -> std::io::Result<()> {
     let env = dir.join(tokens::FILE);
     let env = env.display();
     let worker = if has_worker { "with a worker" } else { "without a worker" };
+    let database = elsewhere.map_or_else(|| format!("its own, in {}", dir.display()), Database::shown);
     say::out(format_args!("Callboard listens on {}, {worker}", stack.url()))?;
+    say::out(format_args!("Its database is      {database}"))?;
     say::out(format_args!("Its tokens are in    {env}"))?;
     say::out(format_args!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={env}"))?;
     say::out("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow")?;

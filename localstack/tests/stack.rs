@@ -2,7 +2,7 @@
 
 use localstack::client::Client;
 use localstack::postgres::Postgres;
-use localstack::{Options, Stack, leftovers, tokens};
+use localstack::{Database, Options, Stack, UpOptions, leftovers, tokens};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::Status;
@@ -74,6 +74,29 @@ async fn a_server_that_is_killed_comes_back_and_the_stack_stops_as_quickly_as_ev
 }
 
 #[tokio::test]
+async fn a_database_that_a_board_with_another_key_set_up_is_refused_and_nothing_is_left() {
+    let dir = directory();
+    let server = Postgres::start(dir.path()).await.expect("started");
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let database_url = Some(server.url().to_owned());
+    let stack = Stack::start(Options { database_url, ..options(&first) }).await.expect("started");
+    stack.stop().await.expect("stopped");
+    let up = |dir: &Path| {
+        let database = Database { url: server.url().to_owned(), source: "DATABASE_URL of the environment" };
+        let (port, dir) = (Some(0), Some(dir.to_owned()));
+        localstack::up(UpOptions { port, dir, no_worker: true, database: Some(database), ..UpOptions::default() })
+    };
+    let refused = format!("{:#}", up(&second).await.expect_err("another key"));
+    for word in ["DATABASE_URL of the environment", "secrets key", "copy that board's secrets.key", "second"] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    assert!(!second.exists());
+    let running = tokio::time::timeout(Duration::from_secs(5), up(&first)).await;
+    assert!(running.is_err(), "the board that set it up is not refused: {running:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_that_outlived_its_stack_is_taken_over() {
     let dir = directory();
     let first = Postgres::start(dir.path()).await.expect("started");
@@ -95,6 +118,7 @@ async fn a_closed_directory_is_refused_with_the_way_out() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("closed to others");
     let refused = Stack::start(options(dir.path())).await.err().expect("closed").to_string();
     assert!(refused.contains("chmod o+x") && refused.contains("--dir"), "{refused}");
+    assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 0, "a refusal leaves nothing");
 }
 
 #[tokio::test]
@@ -143,6 +167,7 @@ async fn a_port_that_is_taken_is_named_with_the_way_out() {
     let place = dir.path().join("boards/one");
     let refused = Stack::start(Options { port, ..options(&place) }).await.err().expect("refused").to_string();
     assert!(refused.contains(&port.to_string()) && refused.contains("--port"), "{refused}");
+    assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 0, "a refusal leaves nothing");
     assert_eq!(leftovers::processes(dir.path()), Vec::<u32>::new());
 }
 
