@@ -7,6 +7,7 @@ use crate::plan::PlanCommand;
 use crate::secret::SecretCommand;
 use crate::workspace::WorkspaceCommand;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Examples:
@@ -22,6 +23,7 @@ Exit codes:
   4    with --follow: the build timed out
   5    the board refused, or does not answer
   69   demo: no sandbox works on this machine
+  70   demo: something was left behind; it says what
   130  ended by Ctrl-C; a build that was followed goes on
   141  nobody reads the output any more
 
@@ -111,8 +113,8 @@ pub struct UpArgs {
     /// Start no worker.
     #[arg(long)]
     pub no_worker: bool,
-    /// A Postgres that runs elsewhere, instead of one of its own.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    /// A Postgres that runs elsewhere, instead of one of its own; else that of DATABASE_URL, unless it is a board's own.
+    #[arg(long)]
     pub database_url: Option<String>,
     /// HOST:PORT that builds may reach although it is not public; may be repeated.
     #[arg(long)]
@@ -146,8 +148,14 @@ pub struct MigrateArgs {
 }
 
 /// Prints a shell's completions.
-pub fn complete(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "callboard", &mut std::io::stdout());
+///
+/// # Errors
+///
+/// If nobody reads them.
+pub fn complete(shell: clap_complete::Shell) -> io::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "callboard", &mut text);
+    io::stdout().write_all(&text)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ mod show;
 
 use crate::answer::Answer;
 use crate::exit;
-use crate::follow::{self, Json, Lines, Raw, Silent, View};
 use crate::output::Output;
 use clap::Subcommand;
 use localstack::client::{Client, Failed};
+use localstack::follow::{self, Json, Lines, Raw, Silent, View};
+use localstack::receipt::receipt;
+use localstack::say;
 use protocol::Status;
 use protocol::build::{Build, Submit};
 use reqwest::{Method, RequestBuilder};
@@ -162,12 +164,13 @@ async fn submitted(build: &Answer<Build>, follow: bool, board: &Client, output: 
         return Ok(0);
     }
     output.done(&format!("build {id} of {}", build.value.pipeline))?;
-    let mut view: Box<dyn View> = if output.json { Box::new(Silent) } else { Box::new(Lines::new(stdout(), output)) };
+    let mut view: Box<dyn View> =
+        if output.json { Box::new(Silent) } else { Box::new(Lines::new(stdout(), output.screen)) };
     let Some(ended) = followed(id, &mut *view, board).await? else { return Ok(exit::INTERRUPTED) };
     if output.json {
         output.print(&board.get::<Answer<Build>>(&format!("builds/{id}")).await?, |_| String::new())?;
     } else {
-        output.done(&format!("\n{}", show::receipt(&ended, output)))?;
+        output.done(&format!("\n{}", receipt(&ended, &[], output.screen)))?;
     }
     Ok(exit::of_build(ended.status))
 }
@@ -179,9 +182,9 @@ async fn followed(id: Uuid, view: &mut dyn View, board: &Client) -> anyhow::Resu
         _ = tokio::signal::ctrl_c() => {}
     }
     view.end()?;
-    eprintln!(
+    say::err(format_args!(
         "\nThe build goes on.\n  follow it: callboard build logs -f {id}\n  end it:    callboard build cancel {id}"
-    );
+    ));
     Ok(None)
 }
 
@@ -189,7 +192,7 @@ async fn followed(id: Uuid, view: &mut dyn View, board: &Client) -> anyhow::Resu
 async fn logs(id: Uuid, follow: bool, board: &Client, output: Output) -> anyhow::Result<u8> {
     let mut view: Box<dyn View> = match output.columns {
         _ if output.json => Box::new(Json(stdout())),
-        Some(_) => Box::new(Lines::new(stdout(), output)),
+        Some(_) => Box::new(Lines::new(stdout(), output.screen)),
         None => Box::new(Raw(stdout())),
     };
     if !follow {

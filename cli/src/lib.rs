@@ -2,22 +2,20 @@
 //!
 //! Everything but `up`, `demo` and `migrate` goes through the HTTP API, like a web-app of one's own would.
 
+// `println!` panics where nobody reads; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod answer;
 pub mod args;
 pub mod build;
-pub mod clean;
 pub mod exit;
-pub mod follow;
 pub mod operator;
 pub mod output;
-pub mod paint;
 pub mod pipeline;
 pub mod plan;
 pub mod secret;
 pub mod settings;
-pub mod spell;
 pub mod stack;
-pub mod table;
 pub mod workspace;
 
 use args::{Cli, Command};
@@ -33,23 +31,28 @@ pub async fn run(cli: Cli) -> ExitCode {
         Err(error) => {
             let code = exit::of(&error);
             if code != exit::UNREAD {
-                eprintln!("callboard: {}", told(&error));
+                localstack::say::err(format_args!("callboard: {}", told(&error)));
             }
             code.into()
         }
     }
 }
 
-/// An error and its causes, which may repeat what a stranger wrote.
+/// An error and its causes, which may repeat what a stranger wrote. A cause that was told with what it caused is not told
+/// again.
 fn told(error: &anyhow::Error) -> String {
-    format!("{error:#}").lines().map(clean::plain).collect::<Vec<_>>().join("\n")
+    let text = error
+        .chain()
+        .map(ToString::to_string)
+        .reduce(|told, cause| if told.contains(&cause) { told } else { format!("{told}: {cause}") });
+    text.unwrap_or_default().lines().map(localstack::clean::plain).collect::<Vec<_>>().join("\n")
 }
 
 async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
     let settings = Settings::new(cli.env_file);
     match cli.command {
         Command::Up(args) => stack::up(args).await,
-        Command::Demo(args) => stack::demo(args).await,
+        Command::Demo(args) => stack::demo(args, output).await,
         Command::Migrate(args) => stack::migrate(args).await,
         Command::Pipeline(command) => pipeline::run(command, &settings.api()?, output).await,
         Command::Build(command) => build::run(command, &settings.api()?, output).await,
@@ -60,8 +63,21 @@ async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
         Command::Worker(command) => operator::worker(command, &settings.operator()?, output).await,
         Command::Reap => operator::reap(&settings.operator()?, output).await,
         Command::Completions { shell } => {
-            args::complete(shell);
+            args::complete(shell)?;
             Ok(0)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_told_once_however_often_it_was_repeated() {
+        let error =
+            anyhow!("pool timed out").context("no answer: pool timed out").context("the database can't be used");
+        assert_eq!(told(&error), "the database can't be used: no answer: pool timed out");
     }
 }

@@ -1,23 +1,28 @@
 //! `callboard token`, `worker` and `reap`: for operators.
 
 use crate::answer::Answer;
-use crate::clean::plain;
 use crate::output::Output;
 use crate::pipeline::segment;
-use crate::spell::{ago, now};
+use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
+use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::spell::{ago, now};
 use protocol::admin::{CreatedToken, NewToken, Swept, Token, TokenKind, Tokens, Worker, Workers};
 use reqwest::Method;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 
 /// `token`.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token. It is shown this once, alone on standard output.
+    /// Make a token. It is shown this once, alone on standard output, or put into a file.
     #[command(after_help = "Examples:
-  callboard token create --kind api --workspace acme --name \"the web-app\" > api.token
-  callboard token create --kind worker --name host7 > worker.token
-  callboard token create --kind worker --workspace acme --workspace umbrella > theirs.token")]
+  callboard token create --kind api --workspace acme --name \"the web-app\" --out api.token
+  callboard token create --kind worker --name host7 --out worker.token
+  callboard token create --kind worker --workspace acme --workspace umbrella --out theirs.token")]
     Create {
         /// Whom it lets in.
         #[arg(long, value_enum)]
@@ -28,6 +33,9 @@ pub enum TokenCommand {
         /// What it is for.
         #[arg(long, default_value = "")]
         name: String,
+        /// A file to put it into, which only you can read; one that is there is not overwritten.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// All tokens, without the tokens themselves.
     #[command(after_help = "Example:\n  callboard token list")]
@@ -66,12 +74,18 @@ pub enum WorkerCommand {
 /// What the board says.
 pub async fn token(command: TokenCommand, board: &Client, output: Output) -> anyhow::Result<u8> {
     match command {
-        TokenCommand::Create { kind, workspace, name } => {
+        TokenCommand::Create { kind, workspace, name, out } => {
             let new = new_token(kind, workspace, name)?;
+            let file = out.map(Out::create).transpose()?;
             let made: Answer<CreatedToken> = board.give(Method::POST, "admin/tokens", &new).await?;
-            // The one time that it is shown, alone on standard output, so that it can go straight into a file.
-            output.print(&made, |made| made.token.0.clone())?;
-            eprintln!("token {} is made; it is not shown again", plain(&made.value.id));
+            match file {
+                Some(file) => {
+                    output.done(&format!("token {} is in {}", plain(&made.value.id), file.keep(&made.value)?))?
+                }
+                // The one time that it is shown, alone on standard output.
+                None => output.print(&made, |made| made.token.0.clone())?,
+            }
+            localstack::say::err(format_args!("token {} is made; it is not shown again", plain(&made.value.id)));
         }
         TokenCommand::List => {
             let tokens: Answer<Tokens> = board.get("admin/tokens").await?;
@@ -106,6 +120,37 @@ impl From<Kind> for TokenKind {
             Kind::Worker => Self::Worker,
             Kind::Api => Self::Api,
             Kind::Operator => Self::Operator,
+        }
+    }
+}
+
+/// A file for a token, made before the token is: one that can't be kept is not made. Dropped without a token, it goes.
+struct Out {
+    path: PathBuf,
+    file: File,
+    is_whole: bool,
+}
+
+impl Out {
+    fn create(path: PathBuf) -> anyhow::Result<Self> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("{} can't be made", path.display()))?;
+        Ok(Self { path, file, is_whole: false })
+    }
+
+    fn keep(mut self, made: &CreatedToken) -> anyhow::Result<String> {
+        let shown = self.path.display().to_string();
+        let written = writeln!(self.file, "{}", made.token.0).and_then(|()| self.file.sync_all());
+        written.with_context(|| format!("{shown} can't be written; revoke the token {}", plain(&made.id)))?;
+        self.is_whole = true;
+        Ok(shown)
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

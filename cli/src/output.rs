@@ -2,16 +2,19 @@
 
 use crate::answer::Answer;
 use crate::args::Color;
-use crate::paint::Paint;
-use crate::table;
+use localstack::paint::Paint;
+use localstack::screen::Screen;
+use localstack::{say, table};
 use serde_json::Value;
-use std::io::{self, IsTerminal as _, Write as _, stdout};
+use std::io;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// Whether JSON is wanted.
     pub json: bool,
+    /// What standard output is.
+    pub screen: Screen,
     /// Whether to paint.
     pub paint: Paint,
     /// How many columns the terminal has, if it is one.
@@ -22,20 +25,13 @@ impl Output {
     /// As the options and the terminal have it.
     #[must_use]
     pub fn new(json: bool, color: Color) -> Self {
-        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let is_wanted = || std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()) && !is_dumb;
-        let paint = match color {
-            Color::Auto => stdout().is_terminal() && is_wanted(),
-            Color::Always => true,
-            Color::Never => false,
+        let painted = match color {
+            Color::Auto => None,
+            Color::Always => Some(true),
+            Color::Never => Some(false),
         };
-        Self { json, paint: Paint(paint), columns: terminal_columns() }
-    }
-
-    /// Whether a line may be written over: on a terminal that can.
-    #[must_use]
-    pub fn is_live(self) -> bool {
-        self.columns.is_some() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+        let screen = Screen::new(painted);
+        Self { json, screen, paint: screen.paint, columns: screen.columns }
     }
 
     /// Prints the board's own JSON, or else what `text` makes of it.
@@ -63,15 +59,8 @@ impl Output {
     }
 
     fn line(self, text: &str) -> io::Result<()> {
-        writeln!(stdout(), "{text}")
+        say::out(text)
     }
-}
-
-/// How many columns the terminal has now; none if standard output is none.
-#[must_use]
-pub fn terminal_columns() -> Option<usize> {
-    let size = if stdout().is_terminal() { terminal_size::terminal_size_of(stdout()) } else { None };
-    size.map(|(terminal_size::Width(columns), _)| columns.into())
 }
 
 /// JSON whose strings hold no control characters, not even those that JSON lets stand; to a program it is the same.

@@ -1,12 +1,12 @@
 //! `callboard pipeline`.
 
 use crate::answer::Answer;
-use crate::clean::plain;
 use crate::output::Output;
-use crate::spell::{ago, now};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Subcommand;
+use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::spell::{ago, now};
 use protocol::pipeline::{Pipeline, Pipelines};
 use protocol::pipeline_file::{self, Given};
 use reqwest::Method;

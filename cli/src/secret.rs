@@ -1,20 +1,20 @@
 //! `callboard secret`. A value comes from standard input or a file, never from an argument.
 
 use crate::answer::Answer;
-use crate::clean::plain;
 use crate::exit;
 use crate::output::Output;
 use crate::pipeline::segment;
-use crate::spell::{ago, now};
 use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
+use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::spell::{ago, now};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use protocol::worker::Secret;
 use protocol::workspace::{SecretName, SecretValue, Secrets};
 use reqwest::Method;
 use rules::pipeline::{SECRET_MAX_BYTES, is_env_name};
-use std::io::{IsTerminal as _, Read as _, stdin};
+use std::io::{IsTerminal as _, Read as _, Write as _, stderr, stdin};
 use std::path::{Path, PathBuf};
 
 /// `secret`.
@@ -105,7 +105,7 @@ fn without_newline(text: String) -> String {
 
 /// A line that is typed without being shown. Whatever ends it, the terminal shows again what is typed.
 async fn typed() -> anyhow::Result<String> {
-    eprint!("Value (not shown): ");
+    write!(stderr(), "Value (not shown): ")?;
     let shown = termios::tcgetattr(stdin())?;
     let mut hidden = shown.clone();
     hidden.local_flags.remove(LocalFlags::ECHO);
@@ -120,7 +120,7 @@ async fn typed() -> anyhow::Result<String> {
         _ = tokio::signal::ctrl_c() => None,
     };
     drop(restore);
-    eprintln!();
+    localstack::say::err("");
     match line {
         Some(line) => Ok(line??),
         // The thread that reads would keep the process until the next Enter.

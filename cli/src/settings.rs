@@ -126,9 +126,9 @@ fn read(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-// Settings are read in this one place.
+/// A variable of the environment. Settings are read in this one place.
 #[expect(clippy::disallowed_methods)]
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

@@ -1,7 +1,9 @@
 //! `callboard up`, `demo` and `migrate`: the three that run here instead of asking a board.
 
 use crate::args::{DemoArgs, MigrateArgs, UpArgs};
-use localstack::{DemoOptions, UpOptions};
+use crate::output::Output;
+use crate::settings;
+use localstack::{Database, DemoOptions, UpOptions, say};
 
 /// `callboard up`.
 ///
@@ -11,7 +13,12 @@ use localstack::{DemoOptions, UpOptions};
 pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
     localstack::log_to_stderr();
     let UpArgs { port, dir, no_worker, database_url, egress_allow, ca_bundle } = args;
-    localstack::up(UpOptions { port, dir, no_worker, database_url, egress_allow, ca_bundle }).await?;
+    let given = database_url.map(|url| Database { url, source: "--database-url" });
+    let database = given.or_else(|| {
+        let url = settings::variable("DATABASE_URL").filter(|url| !url.is_empty())?;
+        Some(Database { url, source: "DATABASE_URL of the environment" })
+    });
+    localstack::up(UpOptions { port, dir, no_worker, database, egress_allow, ca_bundle }).await?;
     Ok(0)
 }
 
@@ -20,8 +27,9 @@ pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
 /// # Errors
 ///
 /// What is missing, and how to mend it.
-pub async fn demo(args: DemoArgs) -> anyhow::Result<u8> {
-    localstack::demo(DemoOptions { path: args.path, kill_worker: args.kill_worker }).await
+pub async fn demo(args: DemoArgs, output: Output) -> anyhow::Result<u8> {
+    let DemoArgs { path, kill_worker } = args;
+    localstack::demo(DemoOptions { path, kill_worker, screen: output.screen }).await
 }
 
 /// `callboard migrate`.
@@ -31,9 +39,9 @@ pub async fn demo(args: DemoArgs) -> anyhow::Result<u8> {
 /// If the database or the file fails.
 pub async fn migrate(args: MigrateArgs) -> anyhow::Result<u8> {
     localstack::migrate(&args.database_url, args.operator_token_file.as_deref()).await?;
-    println!("the database is at this release");
+    say::out("the database is at this release")?;
     if let Some(file) = args.operator_token_file {
-        println!("the operator token is in {}", file.display());
+        say::out(format_args!("the operator token is in {}", file.display()))?;
     }
     Ok(0)
 }

@@ -1,14 +1,14 @@
 //! `callboard workspace`: what is used, reserved and left.
 
 use crate::answer::Answer;
-use crate::clean::plain;
 use crate::output::Output;
 use crate::pipeline::segment;
 use crate::plan::{self, PlanArgs};
 use crate::settings::Settings;
-use crate::spell::{ago, now};
-use crate::table::details;
 use clap::Subcommand;
+use localstack::clean::plain;
+use localstack::spell::{ago, now};
+use localstack::table::details;
 use protocol::admin::{PutWorkspace, Workspaces};
 use protocol::workspace::Workspace;
 use reqwest::Method;

@@ -1,60 +1,96 @@
 //! `callboard demo`: a whole board for one build, which leaves nothing behind.
 
 mod kill_worker;
-mod receipt;
+mod place;
 mod source;
 
 use crate::client::Client;
-use crate::follow::Follow;
+use crate::follow::{Lines, follow, waiting};
 use crate::git_https::GitHttps;
+use crate::receipt::receipt;
+use crate::say;
+use crate::screen::Screen;
+use crate::signals::Signals;
 use crate::stack::{Options, Stack};
 use crate::{leftovers, worker};
+use place::Place;
+pub(crate) use place::sweep_dead;
 use protocol::Status;
 use protocol::build::Build;
 use rules::Timing;
 use source::Source;
-use std::os::unix::fs::PermissionsExt as _;
+use std::collections::BTreeSet;
+use std::io::stdout;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
+use std::time::{Duration, Instant};
 
 /// Nothing here can run a build (EX_UNAVAILABLE).
 const NO_SANDBOX: u8 = 69;
-/// Ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
+/// Something was left behind (EX_SOFTWARE).
+const LEFT: u8 = 70;
+/// How long what was ended may still be seen.
+const FADES: Duration = Duration::from_secs(2);
 
 /// What `demo` is told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// A git repository to build, instead of the sample.
     pub path: Option<PathBuf>,
     /// Kill the worker in the middle of a step, and show what becomes of the build.
     pub kill_worker: bool,
+    /// Where it is shown.
+    pub screen: Screen,
 }
 
 /// Runs a build on a board of its own. Returns the exit code: 0 success, 1 failed, 3 cancelled, 4 timed out, 69 no
-/// sandbox works here, 130 interrupted.
+/// sandbox works here, 70 something was left behind, 128 + N ended by signal N.
 ///
 /// # Errors
 ///
 /// What is missing, and how to mend it. Nothing is left behind.
 pub async fn demo(options: DemoOptions) -> anyhow::Result<u8> {
-    let dir = tempfile::Builder::new().prefix("callboard-demo.").tempdir()?;
-    // Other users' processes (Postgres, the sandboxes) come through here, and see nothing of it.
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))?;
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut scene = Scene::set(&dir, &options).await?;
+    let mut signals = Signals::listen()?;
+    leftovers::adopt()?;
+    sweep_dead();
+    let place = Place::make()?;
+    let mut scene = None;
     let ended = tokio::select! {
-        ended = scene.play(&options) => ended,
-        _ = interrupted.recv() => Ok(INTERRUPTED),
-        _ = terminated.recv() => Ok(INTERRUPTED),
+        ended = act(&mut scene, place.path(), &options) => ended,
+        code = signals.next() => Ok(code),
     };
-    let stopped = scene.stack.stop().await;
-    let left = Left::count(dir.path());
-    dir.close()?;
-    println!("processes left: {}, mounts left: {}, directory removed", left.processes, left.mounts);
-    stopped.and(ended)
+    if let Some(scene) = scene {
+        tokio::select! {
+            stopped = scene.stack.stop() => stopped?,
+            // A second signal ends at once what the first asked to end.
+            _ = signals.next() => {}
+        }
+    }
+    let clean = clear(place).await;
+    match ended? {
+        0 if !clean => Ok(LEFT),
+        code => Ok(code),
+    }
+}
+
+/// Counts what is left, ends it, and removes the directory. Whether nothing was left.
+async fn clear(place: Place) -> bool {
+    let dir = place.path().to_owned();
+    let left = Left::faded(&dir).await;
+    let (ended, gone) = leftovers::end_descendants();
+    let end = match (ended, gone) {
+        (0, _) => "",
+        (_, true) => " (ended now)",
+        (_, false) => " (some can't be ended)",
+    };
+    let removed = place.remove();
+    let directory = match &removed {
+        Ok(()) => "directory removed".to_owned(),
+        Err(error) => format!("{} can't be removed: {error}", dir.display()),
+    };
+    // Whether anybody reads this does not matter any more.
+    let _ =
+        say::out(format_args!("processes left: {}{end}, mounts left: {}, {directory}", left.processes, left.mounts));
+    left.is_nothing() && removed.is_ok()
 }
 
 struct Left {
@@ -63,8 +99,26 @@ struct Left {
 }
 
 impl Left {
+    /// Everything that descends from us or has to do with the directory.
     fn count(dir: &Path) -> Self {
-        Self { processes: leftovers::processes(dir).len(), mounts: leftovers::mounts(dir) }
+        let processes: BTreeSet<u32> = leftovers::descendants().into_iter().chain(leftovers::processes(dir)).collect();
+        Self { processes: processes.len(), mounts: leftovers::mounts(dir) }
+    }
+
+    /// The same once what was ended has had the time to be gone.
+    async fn faded(dir: &Path) -> Self {
+        let begun = Instant::now();
+        loop {
+            let left = Self::count(dir);
+            if left.is_nothing() || begun.elapsed() > FADES {
+                return left;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.processes == 0 && self.mounts == 0
     }
 }
 
@@ -74,23 +128,28 @@ struct Scene {
     git: GitHttps,
     source: Source,
     client: Client,
+    screen: Screen,
+}
+
+async fn act(scene: &mut Option<Scene>, dir: &Path, options: &DemoOptions) -> anyhow::Result<u8> {
+    scene.insert(Scene::set(dir, options).await?).play(options).await
 }
 
 impl Scene {
-    async fn set(dir: &TempDir, options: &DemoOptions) -> anyhow::Result<Self> {
-        let (dir, timing) = (dir.path(), if options.kill_worker { kill_worker::timing() } else { Timing::default() });
+    async fn set(dir: &Path, options: &DemoOptions) -> anyhow::Result<Self> {
+        let timing = if options.kill_worker { kill_worker::timing() } else { Timing::default() };
         let repository = match &options.path {
             Some(path) => std::path::absolute(path)?,
             None => source::sample(&dir.join("sample"), options.kill_worker).await?,
         };
         let git = GitHttps::serve(&repository, dir).await?;
-        let source = Source::read(&repository, &git.url(), options.path.is_some())?;
+        let source = Source::read(&repository, &git, options.path.is_some()).await?;
         let stack_dir = dir.join("board");
         let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing: Some(timing) }).await?;
-        println!("board    {} over its own Postgres", stack.url());
-        println!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name);
+        say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
+        say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
-        Ok(Self { stack, git, source, client })
+        Ok(Self { stack, git, source, client, screen: options.screen })
     }
 
     async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
@@ -100,12 +159,12 @@ impl Scene {
         }
         self.start_worker(options.kill_worker)?;
         let build = self.client.submit(&self.source.slug).await?;
-        println!("build    {} submitted\n", build.id);
+        say::out(format_args!("build    {} submitted\n", build.id))?;
         if options.kill_worker {
             return kill_worker::play(self, build).await;
         }
-        let ended = Follow::new(&self.client, build.id).until(|_| false).await?;
-        receipt::print(&ended, &self.client.workspace().await?);
+        let ended = follow(&self.client, build.id, &mut Lines::new(stdout(), self.screen)).await?;
+        self.print_receipt(&ended).await?;
         Ok(exit_code(&ended))
     }
 
@@ -119,19 +178,26 @@ impl Scene {
             restart: !short,
             extra: if short { kill_worker::worker_arguments() } else { Vec::new() },
         })?;
-        println!("worker   callboard-worker, sandboxes by bubblewrap");
-        Ok(())
+        Ok(say::out("worker   callboard-worker, sandboxes by bubblewrap")?)
+    }
+
+    async fn print_receipt(&self, build: &Build) -> anyhow::Result<()> {
+        let workspace = self.client.workspace().await?;
+        let left = workspace.left_seconds.map_or_else(|| "?".into(), |left| (left / 60).to_string());
+        let reserved = build.max_duration_seconds.unwrap_or(0);
+        let freed =
+            format!("the lease, and {reserved} s that were reserved; still reserved: {} s", workspace.reserved_seconds);
+        let more = [("left", format!("{left} minutes of this month")), ("freed", freed)];
+        say::out(self.screen.paint.bold("\n── receipt"))?;
+        Ok(say::out(format_args!("{}\n", receipt(build, &more, self.screen)))?)
     }
 
     /// No sandbox, no build: it is submitted all the same, so that one sees it wait.
     async fn wait_in_vain(&self, why: &anyhow::Error) -> anyhow::Result<u8> {
         let build = self.client.submit(&self.source.slug).await?;
-        let build = Follow::new(&self.client, build.id).until(|_| true).await?;
-        println!(
-            "build    {} is {}: it waits for capacity, since no sandbox works on this machine.\n",
-            build.id, build.status
-        );
-        println!("{why}");
+        let build = self.client.build(build.id).await?;
+        say::out(format_args!("build    {} is {}: {}", build.id, build.status, waiting(&build)))?;
+        say::out(format_args!("It waits for capacity, since no sandbox works on this machine.\n\n{why}"))?;
         Ok(NO_SANDBOX)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) async fn bin(place: &Path) -> anyhow::Result<PathBuf> {
     if crate::postgres::is_whole(&bin) {
         return Ok(bin);
     }
-    eprintln!("no Postgres server on this machine: downloading one (about 30 MB, once)");
+    crate::say::err("no Postgres server on this machine: downloading one (about 30 MB, once)");
     let failed = || format!("Postgres can't be downloaded; {FIX}");
     let (version, archive) = get_archive(URL, &VersionReq::parse("16")?).await.with_context(failed)?;
     // Whole or not at all: a download that was cut off is begun again.

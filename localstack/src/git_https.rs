@@ -29,6 +29,7 @@ use tokio_rustls::TlsAcceptor;
 pub struct GitHttps {
     address: SocketAddr,
     authority: PathBuf,
+    bare: PathBuf,
     server: JoinHandle<()>,
 }
 
@@ -48,9 +49,9 @@ impl GitHttps {
         let app = Router::new()
             .route("/repository.git/info/refs", get(refs))
             .route("/repository.git/git-upload-pack", post(upload_pack))
-            .with_state(Arc::new(bare));
+            .with_state(Arc::new(bare.clone()));
         let server = tokio::spawn(accept(listener, tls, app));
-        Ok(Self { address, authority, server })
+        Ok(Self { address, authority, bare, server })
     }
 
     /// Where to clone from.
@@ -63,6 +64,20 @@ impl GitHttps {
     #[must_use]
     pub fn egress(&self) -> String {
         self.address.to_string()
+    }
+
+    /// What git says about the copy.
+    pub(crate) async fn git(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
+        git(Command::new("git").arg("-C").arg(&self.bare).args(args), &settings_of(&self.bare)).await
+    }
+
+    /// Where `repository` was cloned from, if others can clone it from there too: over https, without a password.
+    pub(crate) async fn origin(&self, repository: &Path) -> Option<String> {
+        let mut asked = Command::new("git");
+        asked.arg("-C").arg(repository).args(["config", "--local", "--no-includes", "--get", "remote.origin.url"]);
+        let said = git(&mut asked, &settings_of(&self.bare)).await.ok()?;
+        let url = String::from_utf8(said).ok()?.trim().to_owned();
+        rules::runnable::repository(&url).is_ok().then_some(url)
     }
 
     /// The certificate (PEM) to trust.
@@ -81,7 +96,7 @@ impl Drop for GitHttps {
 /// Copies by a fetch into the copy, not by a push out of the repository: it may be another user's, and a push would run its
 /// hooks and follow its settings with our rights. It may also be a shallow clone; then so is the copy.
 async fn copy(repository: &Path, bare: &Path) -> anyhow::Result<()> {
-    let settings = bare.with_extension("gitconfig");
+    let settings = settings_of(bare);
     std::fs::write(&settings, "[safe]\n\tdirectory = *\n[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
     git(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(bare), &settings).await?;
     // A branch `main` of its own, if HEAD is another one, is not what is built: HEAD goes last.
@@ -94,14 +109,23 @@ async fn copy(repository: &Path, bare: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs git with `settings` as the only ones beside the copy's own.
-async fn git(command: &mut Command, settings: &Path) -> anyhow::Result<()> {
+/// Where git's settings for a copy are.
+fn settings_of(bare: &Path) -> PathBuf {
+    bare.with_extension("gitconfig")
+}
+
+/// Runs git with `settings` as the only ones beside the repository's own; returns what it says.
+async fn git(command: &mut Command, settings: &Path) -> anyhow::Result<Vec<u8>> {
+    // Set inside a hook, they would point git at another repository.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(name);
+    }
     let command = command.stdin(Stdio::null()).env("GIT_CONFIG_GLOBAL", settings).env("GIT_CONFIG_NOSYSTEM", "1");
     // What a partial clone lacks would be fetched as that clone's settings say.
-    let command = command.env("GIT_NO_LAZY_FETCH", "1");
+    let command = command.env("GIT_NO_LAZY_FETCH", "1").kill_on_drop(true);
     let said = command.output().await.context("git can't be run: install it")?;
     if said.status.success() {
-        return Ok(());
+        return Ok(said.stdout);
     }
     bail!("git: {}", String::from_utf8_lossy(&said.stderr).trim())
 }
@@ -171,7 +195,7 @@ async fn unpacked(headers: &HeaderMap, body: Bytes) -> anyhow::Result<Bytes> {
 async fn run(bare: &Path, headers: &HeaderMap, args: &[&str], input: Bytes) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new("git");
     command.args(["upload-pack", "--stateless-rpc"]).args(args).arg(bare);
-    command.env("GIT_CONFIG_GLOBAL", bare.with_extension("gitconfig")).env("GIT_CONFIG_NOSYSTEM", "1");
+    command.env("GIT_CONFIG_GLOBAL", settings_of(bare)).env("GIT_CONFIG_NOSYSTEM", "1");
     if let Some(version) = headers.get("git-protocol").and_then(|value| value.to_str().ok()) {
         command.env("GIT_PROTOCOL", version);
     }

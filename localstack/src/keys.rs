@@ -24,13 +24,23 @@ pub fn random_hex(bytes: usize) -> anyhow::Result<String> {
 ///
 /// If it can't be read or written.
 pub fn kept(path: &Path, make: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<String> {
+    if let Some(text) = read(path)? {
+        return Ok(text);
+    }
+    let text = make()?;
+    write(path, &text)?;
+    Ok(text)
+}
+
+/// What is in the file; `None` if there is none.
+///
+/// # Errors
+///
+/// If it can't be read.
+pub fn read(path: &Path) -> anyhow::Result<Option<String>> {
     match fs::read_to_string(path) {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let text = make()?;
-            write(path, &text)?;
-            Ok(text)
-        }
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),
     }
 }

@@ -2,22 +2,37 @@
 //!
 //! The functions are the very routes that Lambda serves; there is no second path.
 
+// `println!` panics where nobody reads; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod clean;
 pub mod client;
+pub mod database;
 pub mod demo;
 mod download;
 pub mod follow;
+mod fresh;
 pub mod git_https;
+mod keep;
 pub mod keys;
 pub mod leftovers;
 pub mod lock;
 pub mod migrate;
+pub mod paint;
 pub mod postgres;
 pub mod propose;
+pub mod receipt;
+pub mod say;
+pub mod screen;
+mod signals;
+pub mod spell;
 pub mod stack;
+pub mod table;
 pub mod tokens;
 pub mod up;
 pub mod worker;
 
+pub use database::Database;
 pub use demo::{DemoOptions, demo};
 pub use migrate::migrate;
 pub use stack::{Options, Stack};

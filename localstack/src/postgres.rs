@@ -10,20 +10,32 @@ mod pid_file;
 #[cfg(feature = "download-postgres")]
 pub(crate) use binaries::is_whole;
 
+use crate::keep::{self, Care, Keeper};
+use crate::leftovers;
 use anyhow::{Context as _, bail};
-use nix::unistd::{Gid, Uid, User, chown};
-use std::ffi::OsStr;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, User, chown};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
 
-/// A running server.
+/// How long a server may take until it takes connections: after a crash it reads its journal first.
+const START_MAX: Duration = Duration::from_secs(300);
+/// How it is asked to end: without waiting for its clients, then without a last checkpoint.
+const ENDING: [(Signal, Duration); 2] =
+    [(Signal::SIGINT, Duration::from_secs(20)), (Signal::SIGQUIT, Duration::from_secs(5))];
+/// After how many deaths in a row it is given up.
+const DEATHS_MAX: u32 = 5;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A running server, which is started again on its port if it dies.
 pub struct Postgres {
-    tools: Tools,
     data: PathBuf,
     url: String,
+    keeper: Keeper,
 }
 
 /// Its address holds the password, so it is not shown.
@@ -47,27 +59,36 @@ impl Postgres {
     ///
     /// What is missing, and how to mend it; or what the server says.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
-        let (data, password) = (dir.join("postgres"), password(dir)?);
+        let data = dir.join("postgres");
         let tools = Tools { bin: binaries::for_data(dir, &data).await?, run_as: run_as()? };
         tools.check_reach(dir)?;
+        let password = password(dir)?;
         if !data.join("PG_VERSION").exists() {
-            tools.make(&data, &password)?;
+            tools.make(&data, &password).await?;
         }
-        pid_file::forget_another_process(&data)?;
         // A server that outlived a killed stack would hold the directory.
-        if tools.ctl(&data, ["status"]).is_ok() {
-            tools.ctl(&data, ["-m", "fast", "-w", "stop"])?;
-        }
-        let port = free_port()?;
-        let options = format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''");
-        let log = data.join("server.log");
-        let started = tools.ctl(
-            &data,
-            [OsStr::new("-w"), "-o".as_ref(), options.as_ref(), "-l".as_ref(), log.as_ref(), "start".as_ref()],
-        );
-        started.with_context(|| format!("Postgres did not start; its last words were:\n{}", end_of(&log)))?;
+        end_outlived(&data).await?;
+        let (port, log) = (free_port()?, dir.join("postgres.log"));
         let url = format!("postgres://callboard:{password}@127.0.0.1:{port}/postgres");
-        Ok(Self { tools, data, url })
+        let (place, output) = (data.clone(), log.clone());
+        let spawn = move || tools.serve(&place, port, &output);
+        let child = spawn()?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
+        let care = Care { name: "Postgres", log: log.clone(), deaths_max: Some(DEATHS_MAX), ending: ENDING.into() };
+        let server = Self { keeper: Keeper::of(child, care, spawn), data, url };
+        server.ready(pid, &log).await?;
+        Ok(server)
+    }
+
+    async fn ready(&self, pid: i32, log: &Path) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !pid_file::is_ready(&self.data, pid) {
+            if self.keeper.pid() != Some(pid) || begun.elapsed() > START_MAX {
+                bail!("Postgres did not start; its last words were:\n{}", keep::end_of(log, 6));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     /// Its address, with the password: not to be printed.
@@ -76,45 +97,83 @@ impl Postgres {
         &self.url
     }
 
-    /// Stops it. The data stay.
-    ///
-    /// # Errors
-    ///
-    /// If it does not stop.
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.tools.ctl(&self.data, ["-m", "fast", "-w", "stop"])
+    /// Its process, if one runs now.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.keeper.pid()
+    }
+
+    /// Waits until it has died too often to be started again; returns how it died last.
+    pub async fn given_up(&self) -> String {
+        self.keeper.given_up().await
+    }
+
+    /// Stops it, and waits until it is gone. The data stay.
+    pub async fn stop(mut self) {
+        self.keeper.end().await;
+        // The processes of one that was killed end by themselves, when they notice.
+        let begun = Instant::now();
+        while leftovers::runs("postgres", &self.data) && begun.elapsed() < ENDING[1].1 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 }
 
 /// A stack that is dropped without having been stopped takes its server along.
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if self.data.join("postmaster.pid").exists() {
-            let _ = self.tools.ctl(&self.data, ["-m", "immediate", "-w", "stop"]);
+        self.keeper.ask();
+        if let Some(pid) = self.keeper.pid().filter(|pid| leftovers::is_alive(*pid)) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGQUIT);
+            let begun = Instant::now();
+            while leftovers::is_alive(pid) && begun.elapsed() < ENDING[1].1 {
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
+}
+
+/// Ends a server on `data` that nobody keeps any more, and waits until it is gone.
+async fn end_outlived(data: &Path) -> anyhow::Result<()> {
+    pid_file::forget_another_process(data)?;
+    let Some(pid) = pid_file::server(data) else { return Ok(()) };
+    for (signal, patience) in ENDING.into_iter().chain([(Signal::SIGKILL, ENDING[1].1)]) {
+        let _ = kill(Pid::from_raw(pid), signal);
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if !leftovers::is_alive(pid) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+    bail!("a Postgres server (process {pid}) holds {} and can't be ended", data.display())
 }
 
 impl Tools {
     fn command(&self, tool: &str) -> Command {
         let mut command = Command::new(self.bin.join(tool));
-        command.current_dir("/").env_remove("PGDATA").env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
+        command.current_dir("/").env_remove("PGDATA").env("LC_ALL", "C").stdin(Stdio::null());
+        // Ctrl-C in our terminal is for us: we stop the server last.
+        command.process_group(0).kill_on_drop(true);
         if let Some((uid, gid)) = self.run_as {
             command.uid(uid.as_raw()).gid(gid.as_raw());
         }
         command
     }
 
-    /// The server's output goes to its log: a daemon that kept our pipe would keep us waiting.
-    fn ctl<I: AsRef<OsStr>>(&self, data: &Path, args: impl IntoIterator<Item = I>) -> anyhow::Result<()> {
-        let mut command = self.command("pg_ctl");
-        command.arg("-D").arg(data).args(args).stdout(Stdio::null()).stderr(Stdio::null());
-        let status = command.status().context("pg_ctl can't be run")?;
-        if status.success() { Ok(()) } else { bail!("pg_ctl ended with {status}") }
+    /// The server as a child of ours: so its end is seen, and waited for.
+    fn serve(&self, data: &Path, port: u16, log: &Path) -> anyhow::Result<Child> {
+        pid_file::forget_another_process(data)?;
+        let output = keep::open_log(log).with_context(|| format!("{} can't be written", log.display()))?;
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(data).args(["-p", &port.to_string()]);
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+        command.stdout(output.try_clone()?).stderr(output).spawn().context("Postgres can't be run")
     }
 
     /// Makes the data beside their place and then moves them there: whatever interrupts this, there are whole data or none.
-    fn make(&self, data: &Path, password: &str) -> anyhow::Result<()> {
+    async fn make(&self, data: &Path, password: &str) -> anyhow::Result<()> {
         let new = data.with_extension("unfinished");
         if new.exists() {
             fs::remove_dir_all(&new).with_context(|| format!("{} can't be removed", new.display()))?;
@@ -122,20 +181,19 @@ impl Tools {
         fs::DirBuilder::new().mode(0o700).create(&new).with_context(|| format!("{} can't be made", new.display()))?;
         let given = data.with_extension("initial-password");
         crate::keys::write(&given, password)?;
+        let given = Gone(given);
         if let Some((uid, gid)) = self.run_as {
             chown(&new, Some(uid), Some(gid))?;
-            chown(&given, Some(uid), Some(gid))?;
+            chown(&given.0, Some(uid), Some(gid))?;
         }
-        let made = self.initdb(&new, &given);
-        fs::remove_file(&given)?;
-        made?;
+        self.initdb(&new, &given.0).await?;
         fs::rename(&new, data).with_context(|| format!("the new data can't be moved to {}", data.display()))
     }
 
-    fn initdb(&self, new: &Path, given: &Path) -> anyhow::Result<()> {
+    async fn initdb(&self, new: &Path, given: &Path) -> anyhow::Result<()> {
         let mut command = self.command("initdb");
         command.arg("-D").arg(new).args(["-U", "callboard", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"]);
-        let made = command.arg(format!("--pwfile={}", given.display())).output();
+        let made = command.arg(format!("--pwfile={}", given.display())).output().await;
         let Output { status, stderr, .. } = made.context("initdb can't be run")?;
         if status.success() {
             return Ok(());
@@ -164,11 +222,13 @@ impl Tools {
     }
 }
 
-/// The end of what the server wrote.
-fn end_of(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(6)..].join("\n")
+/// A file that is to be gone, however this goes on.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 fn run_as() -> anyhow::Result<Option<(Uid, Gid)>> {

@@ -1,7 +1,6 @@
 //! A pipeline for a repository that has no `callboard.yaml`, from what is found in it.
 
 use protocol::pipeline::{Network, PipelineSpec, Step};
-use std::path::Path;
 
 /// What a repository is told by, and what is proposed for it: the file, then steps of a name and commands.
 type Proposal = (&'static str, &'static [(&'static str, &'static [&'static str])]);
@@ -13,10 +12,14 @@ const PROPOSALS: [Proposal; 4] = [
     ("pyproject.toml", &[("test", &["python3 -m unittest discover -v"])]),
 ];
 
-/// Proposes a pipeline: the file that it is made from, and what it runs. `None` if nothing is known in the repository.
+/// The files that a proposal can be made from.
+pub const KNOWN: [&str; PROPOSALS.len()] = [PROPOSALS[0].0, PROPOSALS[1].0, PROPOSALS[2].0, PROPOSALS[3].0];
+
+/// Proposes a pipeline for a repository that holds what `has` says: the file that it is made from, and what it runs. `None`
+/// if nothing is known in it.
 #[must_use]
-pub fn propose(repository: &Path, url: &str) -> Option<(&'static str, PipelineSpec)> {
-    let (file, steps) = PROPOSALS.iter().find(|(file, _)| repository.join(file).exists())?;
+pub fn propose(has: impl Fn(&str) -> bool, url: &str) -> Option<(&'static str, PipelineSpec)> {
+    let (file, steps) = PROPOSALS.iter().find(|(file, _)| has(file))?;
     let step = |(name, commands): &(&str, &[&str])| Step {
         name: (*name).to_owned(),
         image: "host".into(),
@@ -40,22 +43,14 @@ pub fn propose(repository: &Path, url: &str) -> Option<(&'static str, PipelineSp
     Some((file, spec))
 }
 
-/// The files that a proposal can be made from.
-#[must_use]
-pub fn known_files() -> String {
-    PROPOSALS.map(|(file, _)| file).join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_known_file_gets_a_pipeline_that_may_run() {
-        for (file, _) in PROPOSALS {
-            let dir = tempfile::tempdir().unwrap();
-            std::fs::write(dir.path().join(file), "").unwrap();
-            let (from, spec) = propose(dir.path(), "https://127.0.0.1:1/repository.git").unwrap();
+        for file in KNOWN {
+            let (from, spec) = propose(|found| found == file, "https://127.0.0.1:1/repository.git").unwrap();
             assert_eq!(from, file);
             let text = protocol::pipeline_file::write("proposed", &spec);
             let read = protocol::pipeline_file::parse(&text, protocol::pipeline_file::Given::default()).unwrap();
@@ -65,7 +60,6 @@ mod tests {
 
     #[test]
     fn an_unknown_repository_gets_none() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(propose(dir.path(), "https://127.0.0.1:1/r.git").is_none());
+        assert!(propose(|_| false, "https://127.0.0.1:1/r.git").is_none());
     }
 }

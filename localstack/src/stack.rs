@@ -1,5 +1,7 @@
 //! Everything at once, started in order and stopped in the other.
 
+use crate::database::marked;
+use crate::fresh::Fresh;
 use crate::lock::Lock;
 use crate::postgres::Postgres;
 use crate::tokens::Tokens;
@@ -9,9 +11,7 @@ use anyhow::Context as _;
 use edge::config::SecretsKey;
 use edge::{Config, Shell};
 use rules::Timing;
-use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -54,12 +54,7 @@ impl Stack {
     /// What is missing or taken, and how to mend it. Nothing is left running.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { dir, port, database_url, timing } = options;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&dir)
-            .with_context(|| format!("{} can't be made", dir.display()))?;
-        let lock = Lock::take(&dir)?;
+        let (lock, fresh) = Fresh::take(&dir)?;
         let listener = TcpListener::bind(("127.0.0.1", port))
             .await
             .with_context(|| format!("port {port} of 127.0.0.1 is taken: choose another with --port"))?;
@@ -70,13 +65,14 @@ impl Stack {
         };
         let database_url = database_url.or_else(|| postgres.as_ref().map(|server| server.url().to_owned()));
         let database_url = database_url.unwrap_or_default();
+        let named = if postgres.is_some() { marked(&database_url, &dir) } else { database_url.clone() };
         let key = keys::kept(&dir.join("secrets.key"), || Ok(format!("local:{}", keys::random_hex(32)?)))?;
         SecretsKey::parse(&key).context("secrets.key is not a key; put back the one it was")?;
         let config = config(&database_url, &key, timing)?;
         let shell = Shell::new(config)?;
         store::migrations::apply(&shell.store).await.context("the database can't be brought to this release")?;
         let tokens = Tokens::ensure(&shell, &dir).await?;
-        tokens.write(&dir, &format!("http://{address}"), &database_url)?;
+        tokens.write(&dir, &format!("http://{address}"), &named)?;
         let app = edge::app(routes(), shell.clone());
         let server = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
@@ -84,6 +80,7 @@ impl Stack {
             }
         });
         let cron = cron(&shell).await?;
+        fresh.stays();
         Ok(Self { dir, address, shell, tokens, server, cron, worker: None, postgres, _lock: lock })
     }
 
@@ -128,19 +125,42 @@ impl Stack {
         }
     }
 
+    /// Waits until it can't go on: its own Postgres has died too often; returns how.
+    pub async fn broken(&self) -> String {
+        match &self.postgres {
+            Some(server) => server.given_up().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Its own Postgres, if it has one.
+    #[must_use]
+    pub fn postgres(&self) -> Option<&Postgres> {
+        self.postgres.as_ref()
+    }
+
     /// Stops everything, the worker first and the database last. The data stay.
     ///
     /// # Errors
     ///
     /// If the database does not stop.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.stop_worker().await;
+        let is_up = self.postgres.as_ref().is_none_or(|server| server.pid().is_some());
+        match self.worker.take() {
+            Some(worker) if is_up => worker.stop().await,
+            // Nobody takes its reports: it is not waited for.
+            Some(worker) => worker.stop_at_once().await,
+            None => {}
+        }
         if let Err(error) = self.cron.shutdown().await {
             tracing::warn!(%error, "the cron did not stop");
         }
         self.server.abort();
         self.shell.store.close().await;
-        self.postgres.take().map_or(Ok(()), |server| server.stop())
+        if let Some(server) = self.postgres.take() {
+            server.stop().await;
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The stack's first tokens, and the file `callboard.env` that the command line reads.
 
+use crate::database::token_name;
 use crate::keys;
 use anyhow::Context as _;
 use edge::Shell;
@@ -38,10 +39,11 @@ impl Tokens {
     /// If the file or the database fails.
     pub async fn ensure(shell: &Shell, dir: &Path) -> anyhow::Result<Self> {
         make_workspace(shell).await?;
-        let kept = read(&dir.join(FILE))?;
+        let (kept, name_of_all) = (read(&dir.join(FILE))?, token_name(&shell.config.secrets_key));
         let ensure = |name: &'static str, kind| {
             let kept = kept.get(name).cloned();
-            async move { known(shell, kept, kind).await }
+            let name_of_all = name_of_all.as_str();
+            async move { known(shell, kept, kind, name_of_all).await }
         };
         Ok(Self {
             operator: ensure("CALLBOARD_OPERATOR_TOKEN", TokenKind::Operator).await?,
@@ -60,7 +62,8 @@ impl Tokens {
         let text = format!(
             "# Written at every start. Keep it to yourself: it holds tokens.\nCALLBOARD_URL={url}\n\
              CALLBOARD_OPERATOR_TOKEN={operator}\nCALLBOARD_API_TOKEN={api}\nCALLBOARD_WORKER_TOKEN={worker}\n\
-             DATABASE_URL={database_url}\n"
+             DATABASE_URL={}\n",
+            quoted(database_url)
         );
         keys::write(&dir.join(FILE), &text)
     }
@@ -75,7 +78,7 @@ async fn make_workspace(shell: &Shell) -> anyhow::Result<()> {
 }
 
 /// `kept`, if the board knows it, else a new token.
-async fn known(shell: &Shell, kept: Option<String>, kind: TokenKind) -> anyhow::Result<String> {
+async fn known(shell: &Shell, kept: Option<String>, kind: TokenKind, name: &str) -> anyhow::Result<String> {
     if let Some(token) = kept {
         let WorkerToken { id, digest } = WorkerToken::of(&token);
         if store::tokens::check(&shell.store, &id, &digest, kind).await?.is_some() {
@@ -85,7 +88,7 @@ async fn known(shell: &Shell, kept: Option<String>, kind: TokenKind) -> anyhow::
     let workspace = (kind == TokenKind::Api).then_some(WORKSPACE);
     let token = new_token(kind);
     let WorkerToken { id, digest } = WorkerToken::of(&token);
-    let new = NewToken { id: &id, digest: &digest, kind, workspace, workspaces: None, name: "one machine" };
+    let new = NewToken { id: &id, digest: &digest, kind, workspace, workspaces: None, name };
     store::tokens::insert(&shell.store, new).await?;
     Ok(token)
 }
@@ -102,5 +105,34 @@ pub fn read(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
         Err(error) => return Err(error).with_context(|| format!("{} can't be read", path.display())),
     };
     let pairs = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
-    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
+    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), unquoted(value.trim()))).collect())
+}
+
+/// A value as a shell that reads the file takes it.
+fn quoted(value: &str) -> String {
+    let harmless = |letter: char| letter.is_ascii_alphanumeric() || ":/@.?=%-_,+".contains(letter);
+    if value.chars().all(harmless) { value.to_owned() } else { format!("'{}'", value.replace('\'', "'\\''")) }
+}
+
+fn unquoted(value: &str) -> String {
+    let inner = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+    inner.map_or_else(|| value.to_owned(), |inner| inner.replace("'\\''", "'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_the_same_to_us_and_to_a_shell() {
+        for value in ["postgres://u:p@h/db?sslmode=require&x=1", "it's $HOME `id`", "plain", ""] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join(FILE);
+            fs::write(&file, format!("DATABASE_URL={}\n", quoted(value))).unwrap();
+            assert_eq!(read(&file).unwrap()["DATABASE_URL"], value);
+            let script = format!(". {}; printf %s \"$DATABASE_URL\"", file.display());
+            let said = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), value);
+        }
+    }
 }

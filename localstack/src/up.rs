@@ -1,10 +1,12 @@
 //! `callboard up`: a stack that stays until Ctrl-C.
 
+use crate::database::Database;
+use crate::signals::Signals;
 use crate::stack::{Options, Stack};
-use crate::{tokens, worker};
+use crate::{demo, say, tokens, worker};
+use anyhow::bail;
 use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The port where none is given.
 pub const PORT: u16 = 7070;
@@ -19,7 +21,7 @@ pub struct UpOptions {
     /// Whether to leave the worker out.
     pub no_worker: bool,
     /// A database that runs elsewhere.
-    pub database_url: Option<String>,
+    pub database: Option<Database>,
     /// What builds may reach besides public addresses.
     pub egress_allow: Vec<String>,
     /// Certificates to trust besides the system's.
@@ -35,26 +37,56 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
-/// Starts a stack, says how to use it, and stops it on Ctrl-C or SIGTERM.
+/// Starts a stack, says how to use it, and stops it on Ctrl-C, SIGTERM, or when its terminal is closed.
 ///
 /// # Errors
 ///
-/// What is missing or taken, and how to mend it.
+/// What is missing or taken, and how to mend it; or that its Postgres died and can't be started again.
 pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let dir = std::path::absolute(options.dir.clone().unwrap_or_else(default_dir))?;
-    let port = options.port.unwrap_or(PORT);
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let database_url = options.database_url.clone();
-    let mut stack = Stack::start(Options { dir: dir.clone(), port, database_url, timing: None }).await?;
-    let sandbox = start_worker(&mut stack, &options).await?;
-    say(&stack, &dir, sandbox);
-    tokio::select! {
-        _ = interrupted.recv() => {}
-        _ = terminated.recv() => {}
+    let mut signals = Signals::listen()?;
+    demo::sweep_dead();
+    let mut stack = None;
+    let ended = tokio::select! {
+        broken = run(&mut stack, &options, &dir) => broken,
+        _ = signals.next() => Ok(()),
+    };
+    let Some(stack) = stack else { return ended };
+    if ended.is_ok() {
+        // Whether anybody reads this does not matter any more.
+        let _ = say::out(match elsewhere(&stack, &options) {
+            Some(database) => format!("Stopping; the data stay in the database {}.", database.shown()),
+            None => format!("Stopping; the data stay in {}.", dir.display()),
+        });
     }
-    println!("Stopping; the data stay in {}.", dir.display());
-    stack.stop().await
+    tokio::select! {
+        stopped = stack.stop() => ended.and(stopped),
+        // A second signal ends at once what the first asked to end.
+        _ = signals.next() => ended,
+    }
+}
+
+/// Until the stack breaks.
+async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyhow::Result<()> {
+    if !options.no_worker {
+        worker::binary()?;
+    }
+    let database_url = match &options.database {
+        Some(database) if database.is_for(dir).await? => Some(database.url.clone()),
+        Some(_) | None => None,
+    };
+    let port = options.port.unwrap_or(PORT);
+    let started = Stack::start(Options { dir: dir.to_owned(), port, database_url, timing: None }).await?;
+    let stack = slot.insert(started);
+    let has_worker = start_worker(stack, options).await?;
+    say(stack, dir, has_worker, elsewhere(stack, options))?;
+    let how = stack.broken().await;
+    bail!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display())
+}
+
+/// The database that runs elsewhere, if the stack uses one.
+fn elsewhere<'a>(stack: &Stack, options: &'a UpOptions) -> Option<&'a Database> {
+    options.database.as_ref().filter(|_| stack.postgres().is_none())
 }
 
 /// Whether there is a worker.
@@ -63,7 +95,7 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
         return Ok(false);
     }
     if let Err(why) = worker::doctor(stack.dir()).await {
-        eprintln!("No worker: builds can't run here, and will wait for one that phones in.\n{why}");
+        say::err(format_args!("No worker: builds can't run here, and will wait for one that phones in.\n{why}"));
         return Ok(false);
     }
     stack.start_worker(worker::Options {
@@ -78,15 +110,15 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
     Ok(true)
 }
 
-fn say(stack: &Stack, dir: &Path, has_worker: bool) {
+fn say(stack: &Stack, dir: &Path, has_worker: bool, elsewhere: Option<&Database>) -> std::io::Result<()> {
     let env = dir.join(tokens::FILE);
-    println!(
-        "Callboard listens on {}{}",
-        stack.url(),
-        if has_worker { ", with a worker" } else { ", without a worker" }
-    );
-    println!("Its tokens are in    {}", env.display());
-    println!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={}", env.display());
-    println!("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow");
-    println!("\nCtrl-C stops everything; the data stay.");
+    let env = env.display();
+    let worker = if has_worker { "with a worker" } else { "without a worker" };
+    let database = elsewhere.map_or_else(|| format!("its own, in {}", dir.display()), Database::shown);
+    say::out(format_args!("Callboard listens on {}, {worker}", stack.url()))?;
+    say::out(format_args!("Its database is      {database}"))?;
+    say::out(format_args!("Its tokens are in    {env}"))?;
+    say::out(format_args!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={env}"))?;
+    say::out("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow")?;
+    say::out("\nCtrl-C stops everything; the data stay.")
 }

@@ -1,22 +1,23 @@
-//! The stack's worker: `callboard-worker` as a child, with its token in a file, started again when it dies.
+//! The stack's worker: `callboard-worker` as a child, with its token in a file, kept running.
 
+use crate::keep::{self, Care, Keeper};
 use crate::{keys, leftovers};
 use anyhow::{Context as _, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 /// How long a worker may take to end its builds before it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between the death of a worker and the next.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The same where nobody listens to their end.
+const UNHEARD: Duration = Duration::from_secs(3);
+/// The first TERM lets builds go on; the second, so much later, ends them.
+const AT_ONCE: Duration = Duration::from_millis(200);
 
 /// How the worker is to run.
 #[derive(Clone, Debug)]
@@ -40,9 +41,7 @@ pub struct Options {
 /// A worker that runs, and is started again if it dies.
 #[derive(Debug)]
 pub struct Worker {
-    stop: watch::Sender<bool>,
-    pid: watch::Receiver<Option<i32>>,
-    keeper: JoinHandle<()>,
+    keeper: Keeper,
 }
 
 /// Where the worker's binary is: beside our own.
@@ -64,7 +63,7 @@ pub fn binary() -> anyhow::Result<PathBuf> {
 /// Why no sandbox can work, and how to mend it.
 pub async fn doctor(dir: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(binary()?);
-    let said = command.args(["doctor", "--builds-root"]).arg(dir.join("builds")).output().await?;
+    let said = command.args(["doctor", "--builds-root"]).arg(dir.join("builds")).kill_on_drop(true).output().await?;
     if said.status.success() {
         return Ok(());
     }
@@ -83,58 +82,33 @@ impl Worker {
         fs::DirBuilder::new().recursive(true).mode(0o711).create(options.dir.join("builds"))?;
         let binary = binary()?;
         end_orphans(&options.dir);
-        let (stop, stopped) = watch::channel(false);
-        let (running, pid) = watch::channel(None);
-        let keeper = tokio::spawn(keep(binary, token_file, options, stopped, running));
-        Ok(Self { stop, pid, keeper })
+        let log = options.dir.join("worker.log");
+        let deaths_max = if options.restart { None } else { Some(0) };
+        let ending = vec![(Signal::SIGTERM, AT_ONCE), (Signal::SIGTERM, PATIENCE)];
+        let care = Care { name: "the worker", log: log.clone(), deaths_max, ending };
+        let spawn = move || spawn(&binary, &token_file, &log, &options);
+        Ok(Self { keeper: Keeper::of(spawn()?, care, spawn) })
     }
 
     /// Its process, if one runs now.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
-        *self.pid.borrow()
+        self.keeper.pid()
+    }
+
+    /// Ends it where no board takes its reports: the builds that run are ended without.
+    pub async fn stop_at_once(mut self) {
+        if tokio::time::timeout(UNHEARD, self.keeper.end()).await.is_err()
+            && let Some(pid) = self.keeper.pid()
+        {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            self.keeper.end().await;
+        }
     }
 
     /// Ends it: builds that run are stopped and reported as `worker_shutdown`.
-    pub async fn stop(self) {
-        let _ = self.stop.send(true);
-        let _ = self.keeper.await;
-    }
-}
-
-async fn keep(
-    binary: PathBuf,
-    token_file: PathBuf,
-    options: Options,
-    mut stopped: watch::Receiver<bool>,
-    running: watch::Sender<Option<i32>>,
-) {
-    loop {
-        match spawn(&binary, &token_file, &options) {
-            Ok(mut child) => {
-                // The worker stops when this end closes, with us or before.
-                let _line = child.stdin.take();
-                let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-                let _ = running.send(pid);
-                tokio::select! {
-                    status = child.wait() => tracing::warn!(status = ?status, "the worker ended"),
-                    () = asked(&mut stopped) => {
-                        end(&mut child, pid).await;
-                        return;
-                    }
-                }
-                let _ = running.send(None);
-            }
-            Err(error) => tracing::error!(%error, "the worker can't be started"),
-        }
-        if !options.restart {
-            asked(&mut stopped).await;
-            return;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            () = asked(&mut stopped) => return,
-        }
+    pub async fn stop(mut self) {
+        self.keeper.end().await;
     }
 }
 
@@ -153,13 +127,8 @@ fn end_orphans(dir: &Path) {
     }
 }
 
-/// Waits until the worker is to stop.
-async fn asked(stopped: &mut watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-fn spawn(binary: &Path, token_file: &Path, options: &Options) -> anyhow::Result<Child> {
-    let log = File::options().append(true).create(true).open(options.dir.join("worker.log"))?;
+fn spawn(binary: &Path, token_file: &Path, log: &Path, options: &Options) -> anyhow::Result<Child> {
+    let output = keep::open_log(log).with_context(|| format!("{} can't be written", log.display()))?;
     let mut command = Command::new(binary);
     command.args(["run", "--until-stdin-ends", "--api-url", &options.api_url, "--name", "local"]);
     command.arg("--token-file").arg(token_file).arg("--builds-root").arg(options.dir.join("builds"));
@@ -173,18 +142,5 @@ fn spawn(binary: &Path, token_file: &Path, options: &Options) -> anyhow::Result<
     command.args(&options.extra);
     // Ctrl-C in our terminal is for us: we stop the worker in our order.
     command.process_group(0).kill_on_drop(true).stdin(Stdio::piped());
-    Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
-}
-
-/// Twice TERM: the second ends the builds that run, instead of waiting for them.
-async fn end(child: &mut Child, pid: Option<i32>) {
-    for pause in [Duration::from_millis(200), PATIENCE] {
-        if let Some(pid) = pid {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-        if tokio::time::timeout(pause, child.wait()).await.is_ok() {
-            return;
-        }
-    }
-    let _ = child.kill().await;
+    command.stdout(output.try_clone()?).stderr(output).spawn().context("callboard-worker can't be run")
 }

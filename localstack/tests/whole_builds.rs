@@ -2,7 +2,7 @@
 
 use localstack::client::Client;
 use localstack::git_https::GitHttps;
-use localstack::{Options, Stack, worker};
+use localstack::{Options, Stack, leftovers, worker};
 use protocol::build::{Build, StepStatus};
 use protocol::worker::Secret;
 use protocol::workspace::{SecretName, SecretValue};
@@ -105,6 +105,16 @@ impl Scene {
         page.chunks.iter().map(|chunk| String::from_utf8(chunk.bytes().expect("bytes")).expect("text")).collect()
     }
 
+    /// A step is counted, although nothing of what it is called, runs or stands in names a path of this host.
+    fn sees_the_step(&self, arguments: &str) {
+        let steps: Vec<u32> = leftovers::processes(self.dir.path())
+            .into_iter()
+            .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == arguments.as_bytes()))
+            .collect();
+        assert_ne!(steps, Vec::<u32>::new());
+        assert!(steps.iter().all(|pid| leftovers::sandboxed().contains(pid)), "{steps:?}");
+    }
+
     /// Stops all; nothing may be left, of any build first.
     async fn end(mut self) {
         self.stack.stop_worker().await;
@@ -112,8 +122,8 @@ impl Scene {
         let of_builds = entries.filter(|entry| Uuid::try_parse(&entry.file_name().to_string_lossy()).is_ok());
         assert_eq!(of_builds.count(), 0);
         self.stack.stop().await.expect("stopped");
-        assert_eq!(localstack::leftovers::processes(self.dir.path()), Vec::<u32>::new());
-        assert_eq!(localstack::leftovers::mounts(self.dir.path()), 0);
+        assert_eq!(leftovers::processes(self.dir.path()), Vec::<u32>::new());
+        assert_eq!(leftovers::mounts(self.dir.path()), 0);
     }
 }
 
@@ -151,6 +161,7 @@ async fn a_running_build_is_cancelled_and_one_that_waits_never_starts() {
     scene.start_worker();
     let (running, waiting) = (scene.submit().await, scene.submit().await);
     scene.until(running, |build| build.phase.as_deref() == Some("long")).await;
+    scene.sees_the_step("sleep\x00600\x00");
     let cancelled = scene.post(waiting, "cancel").await;
     assert_eq!((cancelled.status, cancelled.charged_seconds), (Status::Cancelled, Some(0)));
     scene.post(running, "cancel").await;

@@ -4,6 +4,9 @@
 
 pub(crate) use callboard_tests::{Board, billing as reference, scenario};
 
+#[path = "../skipped.rs"]
+mod skipped;
+
 mod admission;
 mod billing;
 mod board;

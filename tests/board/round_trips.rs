@@ -10,7 +10,7 @@ async fn is_counting(board: &Board) -> bool {
     let loaded = "select count(*) from pg_settings where name = 'shared_preload_libraries' and setting like '%pg_stat_statements%'";
     let counting = board.number(loaded).await == 1;
     if !counting {
-        println!("SKIPPED: the test server has no pg_stat_statements");
+        crate::skipped::skip("statements", "the test server has no pg_stat_statements");
     }
     counting
 }

@@ -1,12 +1,13 @@
-//! Builds for people: a table of many, one in detail, the receipt of one that has ended.
+//! Builds for people: a table of many, one in detail.
 
-use crate::clean::plain;
-use crate::follow::waiting;
 use crate::output::Output;
-use crate::spell::{ago, now, took};
-use crate::table::details;
+use localstack::clean::plain;
+use localstack::follow::waiting;
+use localstack::receipt::{status, with_steps};
+use localstack::spell::{ago, now, took};
+use localstack::table::details;
 use protocol::Status;
-use protocol::build::{Build, StepResult};
+use protocol::build::Build;
 
 /// Many builds.
 pub(super) fn table(builds: &[Build], output: Output) -> String {
@@ -48,7 +49,7 @@ pub(super) fn build(build: &Build, output: Output) -> String {
     let head = [
         ("build", Some(build.id.to_string())),
         ("pipeline", Some(plain(&build.pipeline))),
-        ("status", Some(status(build, output))),
+        ("status", Some(status(build, output.screen))),
         ("", build.error_message.as_deref().map(plain)),
         ("", is_waiting.then(|| waiting(build))),
         ("at", build.phase.as_deref().filter(|_| !build.status.is_final()).map(plain)),
@@ -68,34 +69,5 @@ pub(super) fn build(build: &Build, output: Output) -> String {
         ("ran", build.duration_ms.map(took)),
         ("charged", build.charged_seconds.map(|seconds| format!("{seconds} s"))),
     ];
-    with_steps(details(&head, output.paint), build, output)
-}
-
-/// What a build that has ended leaves to be said.
-pub(super) fn receipt(build: &Build, output: Output) -> String {
-    let lines = [
-        ("status", Some(status(build, output))),
-        ("", build.error_message.as_deref().map(plain)),
-        ("commit", build.commit.as_deref().map(plain)),
-        ("ran", build.duration_ms.map(took)),
-        ("charged", build.charged_seconds.map(|seconds| format!("{seconds} s"))),
-    ];
-    with_steps(details(&lines, output.paint), build, output)
-}
-
-fn status(build: &Build, output: Output) -> String {
-    let reason = build.end_reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    format!("{}{reason}", output.paint.status(build.status))
-}
-
-fn with_steps(text: String, build: &Build, output: Output) -> String {
-    if build.steps.is_empty() {
-        return text;
-    }
-    let row = |step: &StepResult| {
-        let code = step.exit_code.map(|code| code.to_string()).unwrap_or_default();
-        vec![plain(&step.name), output.paint.step_status(step.status), code, took(step.duration_ms)]
-    };
-    let rows: Vec<_> = build.steps.iter().map(row).collect();
-    format!("{text}\n\n{}", output.table(&["STEP", "STATUS", "EXIT", "TOOK"], &rows))
+    with_steps(details(&head, output.paint), build, output.screen)
 }

@@ -10,6 +10,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -65,6 +66,12 @@ async fn put_secret(State(fake): State<Fake>, body: axum::Json<Value>) -> axum::
     axum::Json(json!({ "name": "TOKEN", "updated_at": "2026-12-01T00:00:00Z" }))
 }
 
+async fn make_token(State(fake): State<Fake>, body: axum::Json<Value>) -> Response {
+    fake.seen.lock().expect("seen").push(body.0);
+    let made = json!({ "id": "1a2b3c4d", "token": "cbw_made", "kind": "worker", "name": "host7" });
+    (StatusCode::CREATED, axum::Json(made)).into_response()
+}
+
 /// Serves a fake; returns it and its address.
 async fn board(status: &'static str) -> (Fake, String) {
     let fake = Fake { status, looks: Arc::default(), seen: Arc::default() };
@@ -73,6 +80,7 @@ async fn board(status: &'static str) -> (Fake, String) {
         .route("/api/v1/builds/{id}", get(read))
         .route("/api/v1/builds/{id}/logs", get(log))
         .route("/api/v1/secrets/{name}", axum::routing::put(put_secret))
+        .route("/api/v1/admin/tokens", post(make_token))
         .with_state(fake.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -187,6 +195,42 @@ async fn a_secrets_value_comes_from_standard_input_and_loses_one_newline() {
     for text in [&output.stdout, &output.stderr, &arguments] {
         assert!(!String::from_utf8_lossy(text).contains("s3cret"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_goes_into_a_file_of_its_owners_alone_and_overwrites_none() {
+    let (fake, url) = board("success").await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("worker.token");
+    let create = || {
+        let args = ["token", "create", "--kind", "worker", "--out", file.to_str().expect("text")];
+        let mut command = command(&url, &args);
+        command.env("CALLBOARD_OPERATOR_TOKEN", TOKEN);
+        run(command)
+    };
+    let (exit, stdout, stderr) = create().await;
+    assert_eq!(exit, 0, "{stderr}");
+    assert!(
+        stdout.contains("worker.token") && !stdout.contains("cbw_made") && !stderr.contains("cbw_made"),
+        "{stdout}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), "cbw_made\n");
+    assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    let (exit, _, stderr) = create().await;
+    assert!(exit == 2 && stderr.contains("worker.token can't be made"), "{stderr}");
+    assert_eq!(fake.seen.lock().expect("seen").len(), 1, "no token is made that can't be kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_that_nobody_reads_end_quietly() {
+    let mut command = command("", &["completions", "bash"]);
+    let ended = tokio::task::spawn_blocking(move || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        command.stdout(writer).output().expect("it ends")
+    });
+    let ended = ended.await.expect("joined");
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(141), &b""[..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,19 @@
 //! What becomes of a build whose worker dies: shown with a short lease.
 
-use super::{Left, Scene};
-use crate::follow::{Follow, Paint};
-use anyhow::{Context as _, ensure};
+use super::Scene;
+use crate::client::Client;
+use crate::follow::{Lines, View as _, follow};
+use crate::{leftovers, say};
+use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::build::Build;
 use protocol::{EndReason, Status};
 use rules::Timing;
+use std::collections::BTreeSet;
+use std::io::stdout;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(6);
 const GRACE: Duration = Duration::from_secs(6);
@@ -35,45 +40,58 @@ pub(super) fn worker_arguments() -> Vec<String> {
 
 /// Kills the worker in the middle of a step, waits for the reaper, and starts the next worker.
 pub(super) async fn play(scene: &mut Scene, build: Build) -> anyhow::Result<u8> {
-    let paint = Paint::new();
-    let mut follow = Follow::new(&scene.client, build.id);
-    let seen = follow.until(|build| build.phase.as_deref() == Some("work")).await?;
-    ensure!(!seen.status.is_final(), "the build ended as {} before its worker could be killed", seen.status);
+    let paint = scene.screen.paint;
+    let mut lines = Lines::new(stdout(), scene.screen);
+    tokio::select! {
+        ended = follow(&scene.client, build.id, &mut lines) => {
+            bail!("the build ended as {} before its worker could be killed", ended?.status)
+        }
+        reached = reaches(&scene.client, build.id, "work") => reached?,
+    }
+    lines.end()?;
     let pid = scene.stack.worker().and_then(crate::worker::Worker::pid).context("the worker has ended by itself")?;
     kill(Pid::from_raw(pid), Signal::SIGKILL)?;
-    println!("\n{}", paint.bold(&format!("kill -9 {pid}: the worker is gone in the middle of a step")));
+    say::out(paint.bold(&format!("\nkill -9 {pid}: the worker is gone in the middle of a step")))?;
     let ended = count_down(scene, &build).await?;
-    println!(
+    say::out(format_args!(
         "build    {} ({}): {}, charged {} s: from its claim to the end of its lease",
         paint.status(ended.status),
         ended.end_reason.map_or("", EndReason::as_str),
         ended.error_message.as_deref().unwrap_or(""),
         ended.charged_seconds.unwrap_or(0)
-    );
+    ))?;
     scene.stack.stop_worker().await;
     scene.start_worker(true)?;
     let left = clean(scene, &build).await;
-    println!("the next worker's start: {left} left behind");
+    say::out(format_args!("the next worker's start: {left} left behind\n"))?;
     let as_it_should = ended.status == Status::Failed && ended.end_reason == Some(EndReason::WorkerLost) && left == 0;
     Ok(u8::from(!as_it_should))
+}
+
+/// Waits until the build is at a step.
+async fn reaches(client: &Client, id: Uuid, step: &str) -> anyhow::Result<()> {
+    while client.build(id).await?.phase.as_deref() != Some(step) {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    Ok(())
 }
 
 async fn count_down(scene: &Scene, build: &Build) -> anyhow::Result<Build> {
     let begun = Instant::now();
     let longest = LEASE + GRACE + REAP_EVERY;
-    println!(
+    say::out(format_args!(
         "lease {} s + grace {} s, then the reaper; it sweeps every {} s",
         LEASE.as_secs(),
         GRACE.as_secs(),
         REAP_EVERY.as_secs()
-    );
+    ))?;
     loop {
         let seen = scene.client.build(build.id).await?;
         if seen.status.is_final() {
             return Ok(seen);
         }
         let left = longest.saturating_sub(begun.elapsed());
-        println!("  {} for at most {} s more", seen.status, left.as_secs() + 1);
+        say::out(format_args!("  {} for at most {} s more", seen.status, left.as_secs() + 1))?;
         ensure!(begun.elapsed() < longest * 3, "the reaper did not end the build");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -84,8 +102,9 @@ async fn clean(scene: &Scene, build: &Build) -> usize {
     let begun = Instant::now();
     let site = scene.stack.dir().join("builds").join(build.id.to_string());
     loop {
-        let left = Left::count(&site);
-        let left = left.processes + left.mounts + usize::from(site.exists());
+        // No build runs now: whatever is in a sandbox was left.
+        let processes: BTreeSet<u32> = leftovers::sandboxed().into_iter().chain(leftovers::processes(&site)).collect();
+        let left = processes.len() + leftovers::mounts(&site) + usize::from(site.exists());
         if left == 0 || begun.elapsed() > CLEAN_UP {
             return left;
         }

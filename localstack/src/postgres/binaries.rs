@@ -52,7 +52,7 @@ fn binaries_release(bin: &Path) -> Option<u32> {
 
 /// Whether all that we call is in a directory.
 pub(crate) fn is_whole(bin: &Path) -> bool {
-    ["postgres", "initdb", "pg_ctl"].iter().all(|tool| bin.join(tool).exists())
+    ["postgres", "initdb"].iter().all(|tool| bin.join(tool).exists())
 }
 
 fn versions(place: &Path) -> Vec<PathBuf> {

@@ -1,38 +1,72 @@
-//! The pid file that a crash leaves, when its number is another process's by now: after a reboot, for one.
+//! The pid file of a server: whose process it names, and whether that one takes connections.
 
 use anyhow::Context as _;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A number above every process's (`pid_max` is at most 2^22).
 const NOBODY: i32 = i32::MAX;
+/// The line that says how far the server is.
+const STATUS_LINE: usize = 7;
 
-/// After a crash, the number in the server's pid file may be another process's by now: pg_ctl would stop that one, and the
-/// server not start beside it. The file itself stays, since the server finds its old shared memory by it.
+/// Whose process a pid file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// A server on these data.
+    Server,
+    /// Certainly another's.
+    Another,
+    /// Nobody's, or that can't be seen.
+    Unknown,
+}
+
+fn file(data: &Path) -> PathBuf {
+    data.join("postmaster.pid")
+}
+
+/// The process that the pid file names, if it certainly is a server on `data`.
+pub(super) fn server(data: &Path) -> Option<i32> {
+    let text = fs::read_to_string(file(data)).ok()?;
+    let pid = text.lines().next()?.trim();
+    (whose(pid, data) == Whose::Server).then(|| pid.parse().ok()).flatten().filter(|pid| *pid > 1)
+}
+
+/// Whether the server that runs as `pid` takes connections.
+pub(super) fn is_ready(data: &Path, pid: i32) -> bool {
+    let text = fs::read_to_string(file(data)).unwrap_or_default();
+    let mut lines = text.lines();
+    let is_its = lines.next().is_some_and(|line| line.trim().parse() == Ok(pid));
+    is_its && lines.nth(STATUS_LINE - 1).is_some_and(|status| status.trim() == "ready")
+}
+
+/// After a crash, the number in the server's pid file may be another process's by now: after a reboot, for one. The server
+/// would not start beside it. The file itself stays, since the server finds its old shared memory by it.
 pub(super) fn forget_another_process(data: &Path) -> anyhow::Result<()> {
-    let file = data.join("postmaster.pid");
+    let file = file(data);
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
     let Some((pid, rest)) = text.split_once('\n') else { return Ok(()) };
-    if !is_another(pid.trim(), data) {
+    if whose(pid.trim(), data) != Whose::Another {
         return Ok(());
     }
     fs::write(&file, format!("{NOBODY}\n{rest}")).with_context(|| format!("{} can't be written", file.display()))
 }
 
-/// Whether a process runs that is certainly no server on `data`. Where that can't be seen: no.
-fn is_another(pid: &str, data: &Path) -> bool {
+fn whose(pid: &str, data: &Path) -> Whose {
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let arguments: Vec<&Path> =
         arguments.split(|byte| *byte == 0).map(|word| Path::new(OsStr::from_bytes(word))).collect();
-    let Some(program) = arguments.first().filter(|program| !program.as_os_str().is_empty()) else { return false };
+    let Some(program) = arguments.first().filter(|program| !program.as_os_str().is_empty()) else {
+        return Whose::Unknown;
+    };
     if program.file_name().is_none_or(|name| name != "postgres") {
-        return true;
+        return Whose::Another;
     }
     let given = arguments.iter().position(|word| *word == Path::new("-D")).and_then(|at| arguments.get(at + 1));
     match (given.map(fs::canonicalize), fs::canonicalize(data)) {
-        (Some(Ok(given)), Ok(data)) => given != data,
-        (Some(Err(_)) | None, _) | (_, Err(_)) => false,
+        (Some(Ok(given)), Ok(data)) if given == data => Whose::Server,
+        (Some(Ok(_)), Ok(_)) => Whose::Another,
+        (Some(Err(_)) | None, _) | (_, Err(_)) => Whose::Unknown,
     }
 }

@@ -36,9 +36,7 @@ impl Postgres {
             execute(&mut admin, &format!("alter system set {name} = '{value}'")).await?;
         }
         drop(admin);
-        // Its drop would stop whatever runs in the directory.
-        server.stop()?;
-        drop(server);
+        server.stop().await;
         Ok(Self { server: localstack::postgres::Postgres::start(dir.path()).await?, dir })
     }
 

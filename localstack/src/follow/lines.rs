@@ -4,8 +4,8 @@
 use super::status::now_at;
 use super::view::View;
 use crate::clean;
-use crate::output::{Output, terminal_columns};
 use crate::paint::{Paint, fit, width};
+use crate::screen::{self, Screen};
 use crate::spell::{clock, now};
 use protocol::Status;
 use protocol::build::Build;
@@ -24,7 +24,7 @@ type Columns = fn() -> Option<usize>;
 
 /// Shows a build in lines.
 #[derive(Debug)]
-pub struct Lines<W> {
+pub struct Lines<W: Write> {
     out: W,
     paint: Paint,
     live: Option<Columns>,
@@ -45,10 +45,10 @@ struct Unfinished {
 }
 
 impl<W: Write> Lines<W> {
-    /// As the options and the terminal have it.
+    /// As the screen has it.
     #[must_use]
-    pub fn new(out: W, output: Output) -> Self {
-        Self::with(out, output.paint, output.is_live().then_some(terminal_columns))
+    pub fn new(out: W, screen: Screen) -> Self {
+        Self::with(out, screen.paint, screen.is_live.then_some(screen::columns))
     }
 
     fn with(out: W, paint: Paint, live: Option<Columns>) -> Self {
@@ -187,6 +187,13 @@ impl<W: Write + Send> View for Lines<W> {
     }
 }
 
+/// Whatever ends it, nothing that was to be written over stays on the terminal.
+impl<W: Write> Drop for Lines<W> {
+    fn drop(&mut self) {
+        let _ = self.erase().and_then(|()| self.out.flush());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +210,7 @@ mod tests {
         let mut lines = Lines::with(&mut out, Paint(paint), live);
         play(&mut lines);
         lines.end().unwrap();
+        drop(lines);
         String::from_utf8(out).unwrap()
     }
 
@@ -248,5 +256,15 @@ mod tests {
         assert!(text.starts_with("\r\x1b[2K\x1b[1m⠋ waiting for a free worker,…"), "{text:?}");
         assert!(text.contains("\r\x1b[2K\x1b[34mtest    │\x1b[0m \x1b[31mred\x1b[0m\n"), "{text:?}");
         assert!(text.ends_with(ERASE) && !text.contains("\x1b[2J"), "{text:?}");
+    }
+
+    #[test]
+    fn one_that_is_let_go_of_leaves_no_line_behind_either() {
+        let mut out = Vec::new();
+        let mut lines = Lines::with(&mut out, Paint(false), Some(|| Some(30)));
+        lines.build(&build("pending")).unwrap();
+        drop(lines);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("waiting") && text.ends_with(ERASE), "{text:?}");
     }
 }

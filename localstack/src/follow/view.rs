@@ -29,7 +29,7 @@ pub trait View: Send {
     ///
     /// If what is shown can't be written.
     fn note(&mut self, text: &str) -> io::Result<()> {
-        eprintln!("callboard: {text}");
+        crate::say::err(format_args!("callboard: {text}"));
         Ok(())
     }
 

@@ -20,11 +20,12 @@ pub fn now() -> OffsetDateTime {
     std::time::SystemTime::now().into()
 }
 
-/// A duration, in words.
+/// A duration, in words; short ones to the nearest tenth of a second, as a worker has them in its log.
 #[must_use]
 pub fn took(ms: u64) -> String {
-    match ms / 1000 {
-        seconds @ 0..60 => format!("{seconds}.{} s", ms % 1000 / 100),
+    let tenths = ms.saturating_add(50) / 100;
+    match tenths / 10 {
+        seconds @ 0..60 => format!("{seconds}.{} s", tenths % 10),
         seconds @ 60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
@@ -52,7 +53,8 @@ mod tests {
             ["0 s ago", "59 s ago", "1 min ago", "59 min ago"]
         );
         assert_eq!([before(3600), before(172_799), before(172_800)], ["1 h ago", "47 h ago", "2 d ago"]);
-        assert_eq!([took(0), took(1250), took(60_000), took(3_661_000)], ["0.0 s", "1.2 s", "1 min 0 s", "1 h 1 min"]);
+        assert_eq!([took(49), took(50), took(1260), took(59_949)], ["0.0 s", "0.1 s", "1.3 s", "59.9 s"]);
+        assert_eq!([took(59_950), took(60_000), took(3_661_000)], ["1 min 0 s", "1 min 0 s", "1 h 1 min"]);
         assert_eq!([clock(5), clock(65), clock(3600)], ["0:05", "1:05", "1:00:00"]);
     }
 }

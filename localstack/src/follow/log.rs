@@ -3,7 +3,7 @@
 
 use super::Told;
 use super::sse::{Event, Events};
-use localstack::client::{Client, Failed};
+use crate::client::{Client, Failed};
 use protocol::log::{Chunk, LogPage};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, Response};
