@@ -1,5 +1,8 @@
 //! The stack itself: its Postgres, its lock, its files, and that it goes on where it was.
 
+#[path = "../../tests/skipped.rs"]
+mod skipped;
+
 use localstack::client::Client;
 use localstack::postgres::Postgres;
 use localstack::{Database, Options, Stack, UpOptions, leftovers, tokens};
@@ -111,7 +114,7 @@ async fn a_server_that_outlived_its_stack_is_taken_over() {
 #[tokio::test]
 async fn a_closed_directory_is_refused_with_the_way_out() {
     if !nix::unistd::Uid::effective().is_root() {
-        eprintln!("SKIPPED: only as root does Postgres run as somebody else");
+        skipped::skip("root", "only as root does Postgres run as somebody else");
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");

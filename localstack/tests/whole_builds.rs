@@ -1,5 +1,8 @@
 //! Whole builds on a whole stack: real Postgres, real functions, the real worker, real sandboxes, a repository over https.
 
+#[path = "../../tests/skipped.rs"]
+mod skipped;
+
 use localstack::client::Client;
 use localstack::git_https::GitHttps;
 use localstack::{Options, Stack, leftovers, worker};
@@ -37,7 +40,7 @@ impl Scene {
         let dir = tempfile::Builder::new().prefix("callboard-test.").tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).expect("open to others");
         if let Err(why) = worker::doctor(dir.path()).await {
-            eprintln!("SKIPPED: no sandbox works here: {why}");
+            skipped::skip("sandbox", &why.to_string());
             return None;
         }
         let repository = dir.path().join("source");

@@ -3,12 +3,13 @@
 use axum::Router;
 use axum::body::Body;
 use edge::auth::{WorkerToken, new_token};
-use edge::config::{ClaimOrder, LOG_LIMITS, SecretsKey};
+use edge::config::{LOG_LIMITS, SecretsKey};
 use edge::{Config, Shell};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use protocol::admin::TokenKind;
 use rules::Timing;
+use rules::fairness::Order;
 use serde_json::{Value, json};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
@@ -130,7 +131,7 @@ pub fn config(database_url: String) -> Config {
         database_url,
         database_connections: 20,
         batch_max: 64,
-        claim_order: ClaimOrder::Oldest,
+        claim_order: Order::Oldest,
         secrets_key: SecretsKey { id: "test".into(), bytes: [7; 32] },
         timing: Timing::default(),
         log: LOG_LIMITS,

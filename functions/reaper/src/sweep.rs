@@ -1,10 +1,10 @@
 //! One sweep: after the pause rule, each kind of what is due, in its order.
 
 use crate::plans;
-use edge::config::ClaimOrder;
 use edge::{Rejection, Shell};
 use protocol::EndReason;
 use protocol::admin::Swept;
+use rules::fairness::Order;
 use rules::lease::Due;
 use rules::runnable;
 use store::{endings, submissions, sweeps};
@@ -25,8 +25,8 @@ pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
     if !paused {
         end_due(shell, &mut swept).await?;
     }
-    if sweeps::set_order(&shell.store, shell.config.claim_order == ClaimOrder::Fair).await? {
-        tracing::info!(order = ?shell.config.claim_order, "order of claims set");
+    if sweeps::set_order(&shell.store, shell.config.claim_order == Order::Fair).await? {
+        tracing::info!(order = shell.config.claim_order.as_str(), "order of claims set");
     }
     roll_month(shell).await?;
     expire(shell, &mut swept).await?;

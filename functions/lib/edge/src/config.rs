@@ -2,6 +2,7 @@
 
 use protocol::worker::{LogLimits, Secret};
 use rules::Timing;
+use rules::fairness::Order;
 use std::time::Duration;
 
 /// Everything that can be set. The names of the variables are those in the CloudFormation template.
@@ -14,7 +15,7 @@ pub struct Config {
     /// `CALLBOARD_BATCH_MAX`: how many calls that wait at the same time are served together (64); 1: each by itself.
     pub batch_max: usize,
     /// `CALLBOARD_CLAIM_ORDER`: `oldest` (the default) or `fair`; the sweep sets it for the board.
-    pub claim_order: ClaimOrder,
+    pub claim_order: Order,
     /// `CALLBOARD_SECRETS_KEY`: `<id>:<64 hex digits>`, the key that seals secrets and signs log tokens.
     pub secrets_key: SecretsKey,
     /// `CALLBOARD_LEASE_MS` and the like: the numbers of SPEC.md's table.
@@ -34,16 +35,6 @@ pub struct BillingService {
     pub token: Secret,
     /// `CALLBOARD_BILLING_TIMEOUT_MS`: how long one question may take (2 s).
     pub timeout: Duration,
-}
-
-/// Which of the builds that may start goes first (SPEC.md, Claim).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClaimOrder {
-    /// The oldest of all workspaces.
-    #[default]
-    Oldest,
-    /// The oldest of the workspace with the fewest running builds.
-    Fair,
 }
 
 /// A key and its name.
@@ -122,12 +113,10 @@ impl Config {
             database_url,
             database_connections: u32::try_from(connections).unwrap_or(1000),
             batch_max: usize::try_from(batch_max).unwrap_or(1),
-            claim_order: match lookup("CALLBOARD_CLAIM_ORDER").as_deref() {
-                None | Some("oldest") => ClaimOrder::Oldest,
-                Some("fair") => ClaimOrder::Fair,
-                Some(_) => {
-                    return Err(BadSetting { name: "CALLBOARD_CLAIM_ORDER", problem: "neither oldest nor fair" });
-                }
+            claim_order: match lookup("CALLBOARD_CLAIM_ORDER") {
+                None => Order::default(),
+                Some(word) => Order::parse(word.trim())
+                    .ok_or(BadSetting { name: "CALLBOARD_CLAIM_ORDER", problem: "neither oldest nor fair" })?,
             },
             secrets_key,
             timing: number.timing()?,

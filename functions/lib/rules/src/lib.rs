@@ -6,6 +6,7 @@
 pub mod billing;
 pub mod budget;
 pub mod ending;
+pub mod fairness;
 pub mod lease;
 pub mod logs;
 pub mod pipeline;
