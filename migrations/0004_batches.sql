@@ -1,7 +1,8 @@
 -- Claims by queue, and claims and ends by batch: one call serves one request, or all that wait in a process that combines them.
 --
 -- Each is planned once a connection, perhaps while its tables are still empty, so a plan must not hang on their size: the
--- settings leave it indexes and nested loops. (They hold for what a function calls as well.)
+-- settings leave it indexes and nested loops. (They hold for what a function calls as well.) Where calls of several tenants are served
+-- together, nobody waits long for a row that one of them can't have: the caller then serves each by itself.
 
 drop function claim_build(text, bytea, uuid, bigint, integer, smallint, uuid[], uuid[], uuid, text, text, text, text[], text[]);
 drop function take_build(text, uuid, bigint, integer, smallint, uuid[], uuid[], uuid);
@@ -164,7 +165,8 @@ create function claim_builds(
 ) returns table (
     claim uuid, outcome text, build uuid, workspace uuid, max_seconds integer, deadline_in_ms bigint, spec jsonb, sealed jsonb
 ) language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_only uuid[];
@@ -251,7 +253,8 @@ create function end_builds(
     p_commits text[], p_steps jsonb[]
 ) returns table (build uuid, duration_ms bigint, charged_seconds integer)
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now timestamptz;

@@ -335,3 +335,31 @@ async fn one_report_that_is_refused_does_not_keep_those_served_with_it() {
     assert_eq!(said, [200, 404, 409, 422].repeat(3));
     board.holds_together().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_whose_row_somebody_holds_keeps_no_other_from_ending_and_starting_builds() {
+    let board = Board::new().await;
+    let held = board.running().await;
+    let api = board.tenant("umbrella", json!({ "minutes_per_month": 10_000, "running_max": 50 })).await;
+    let mut others = Vec::new();
+    for _ in 0..6 {
+        board.submit_as(&api).await;
+        others.push(board.claim().await.expect("a build"));
+        board.submit_as(&api).await;
+    }
+    let mut holder = board.pool.begin().await.expect("a transaction");
+    let locked =
+        sqlx::query("select from workspaces where slug = 'acme' for no key update").execute(&mut *holder).await;
+    locked.expect("held");
+    let success = json!({ "status": "success", "ran_ms": 1 });
+    let stuck = async { board.complete(held, &success).await.status.as_u16() };
+    let ends = join_all(others.iter().map(|build| board.complete(*build, &success)));
+    let starts = join_all((0..6).map(|_| board.claim()));
+    let (stuck, ends, starts) = tokio::join!(stuck, ends, starts);
+    assert_eq!(stuck, 503, "it may try again");
+    assert!(ends.iter().all(|answer| answer.status == StatusCode::OK), "{ends:?}");
+    assert!(starts.iter().all(Option::is_some), "{starts:?}");
+    holder.rollback().await.expect("released");
+    assert_eq!(board.complete(held, &success).await.status, StatusCode::OK);
+    board.holds_together().await;
+}

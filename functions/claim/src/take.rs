@@ -3,6 +3,7 @@
 
 use crate::job;
 use edge::{Rejection, Shell, WorkerToken};
+use futures::future::join_all;
 use protocol::EndReason;
 use protocol::worker::ClaimRequest;
 use rules::runnable;
@@ -68,15 +69,12 @@ async fn together(shell: &Shell, calls: &[&Call]) -> Vec<Answer> {
     match Round::of(calls).serve(shell).await {
         Ok(answers) => answers,
         Err(error) if calls.len() == 1 => vec![Err(error)],
-        Err(_) => {
-            let mut answers = Vec::new();
-            for call in calls {
-                let alone = Round::of(&[*call]).serve(shell).await;
-                answers.push(alone.and_then(|mut answers| answers.pop().unwrap_or(Ok(None))));
-            }
-            answers
-        }
+        Err(_) => join_all(calls.iter().map(|call| alone(shell, call))).await,
     }
+}
+
+async fn alone(shell: &Shell, call: &Call) -> Answer {
+    Round::of(&[call]).serve(shell).await?.pop().unwrap_or(Ok(None))
 }
 
 /// Calls of one fleet, and what is known of each so far.

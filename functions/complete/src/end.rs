@@ -2,6 +2,7 @@
 //! the rule says why.
 
 use edge::{Rejection, Shell, WorkerToken};
+use futures::future::join_all;
 use protocol::Code;
 use protocol::worker::{Complete, Completed};
 use rules::ending::{self, Decision, Held, Refusal, Report};
@@ -27,20 +28,20 @@ pub(crate) struct Call {
 type Answer = Result<Completed, Rejection>;
 
 /// Ends builds; answers in the order of the calls. Of several reports on one build the first is served with the others, and
-/// the rest after it.
+/// the rest after it. What could not be served with the others is served beside them: none waits for another's trouble.
 pub(crate) async fn serve(shell: Shell, calls: Vec<Call>) -> Vec<Answer> {
     let is_first = |place: usize| calls[..place].iter().all(|other| other.build != calls[place].build);
     let firsts: Vec<&Call> = (0..calls.len()).filter(|place| is_first(*place)).map(|place| &calls[place]).collect();
     let ended = attempt(&shell, &firsts).await;
-    let mut answers = Vec::new();
-    for (place, call) in calls.iter().enumerate() {
-        let done = ended.iter().find(|ended| ended.build == call.build).filter(|_| is_first(place));
-        answers.push(match done {
-            Some(ended) => Ok(completed(call, *ended)),
-            None => alone(&shell, call).await,
-        });
-    }
-    answers
+    let answer = async |(place, call): (usize, &Call)| match ended
+        .iter()
+        .find(|ended| ended.build == call.build)
+        .filter(|_| is_first(place))
+    {
+        Some(ended) => Ok(completed(call, *ended)),
+        None => alone(&shell, call).await,
+    };
+    join_all(calls.iter().enumerate().map(answer)).await
 }
 
 /// Ends those of the builds that the guard lets through. Where one's trouble would be everybody's, none: each is then served

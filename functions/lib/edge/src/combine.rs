@@ -9,8 +9,8 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// How many batches at once: while one waits for its commit, the next is decided.
-const LANES: usize = 2;
+/// How many batches of one kind at once. One makes the largest batches; two were a sixth slower (docs/performance.md).
+const LANES: usize = 1;
 
 type Waiting<Q, A> = (Q, oneshot::Sender<Result<A, Rejection>>);
 

@@ -38,6 +38,8 @@ impl From<sqlx::Error> for Error {
         let code = error.as_database_error().and_then(|db| db.code()).map(|code| code.into_owned());
         match code.as_deref() {
             Some("23505") => Self::Conflict(error.to_string()),
+            // A lock that others hold for longer than a call waits.
+            Some("55P03") => Self::Unavailable(error),
             Some(code) if PASSING.contains(&&code[..2]) => Self::Unavailable(error),
             Some(_) | None => Self::Failed(error),
         }

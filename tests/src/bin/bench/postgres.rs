@@ -86,7 +86,7 @@ impl Postgres {
 
     /// What the server has written to its log.
     pub fn log(&self) -> anyhow::Result<String> {
-        Ok(String::from_utf8_lossy(&fs::read(self.data().join("server.log"))?).into_owned())
+        Ok(String::from_utf8_lossy(&fs::read(self.dir.path().join("postgres.log"))?).into_owned())
     }
 
     /// The process that all others of the server are children of.
