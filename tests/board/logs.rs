@@ -211,3 +211,36 @@ async fn a_log_is_complete_once_it_is_stored_to_its_last_seq_or_nothing_more_may
     let _ = board.send_logs(build, &[(3, "c")]).await.ok();
     assert_eq!(complete().await, true, "all is here");
 }
+
+#[tokio::test]
+async fn a_seq_beyond_all_counting_is_refused_and_nothing_worse() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let largest = u64::try_from(i64::MAX).expect("positive");
+    for seq in [largest - 1, largest, largest + 1, u64::MAX] {
+        let answer = board.send_logs(build, &[(seq, "x")]).await;
+        assert!(answer.status.is_client_error(), "{seq}: {} {}", answer.status, answer.body);
+    }
+    let _ = board.send_logs(build, &[(1, "a")]).await.ok();
+    assert!(board.send_logs(build, &[(2, "b"), (largest, "x")]).await.status.is_client_error());
+    board.holds_together().await;
+}
+
+#[tokio::test]
+async fn a_live_log_does_not_wait_for_chunks_that_were_given_up() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let _ = board.send_logs(build, &[(1, "a")]).await.ok();
+    let report = json!({ "status": "success", "ran_ms": 1, "last_seq": 9, "logs_lost": true });
+    let _ = board.complete(build, &report).await.ok();
+    board.execute("alter table builds disable trigger all").await;
+    board.execute("update builds set ended_at = ended_at - interval '11 s'").await;
+    let request = http::Request::get(format!("/api/v1/builds/{build}/logs"))
+        .header("authorization", format!("Bearer {}", board.api))
+        .header("accept", "text/event-stream")
+        .body(axum::body::Body::empty());
+    let text = String::from_utf8(board.send(request.expect("a request")).await.bytes).expect("text");
+    assert!(text.contains("event: end") || text.contains("event:end"), "{text}");
+    assert_eq!(board.get(&format!("/api/v1/builds/{build}/logs")).await.ok()["complete"], false);
+    let _ = board.send_logs(build, &[(2, "b")]).await.ok();
+}

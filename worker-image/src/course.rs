@@ -109,6 +109,7 @@ impl Course<'_> {
         let task = self.task(&step.image, env, script::script(&step.commands), step.network);
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
+        self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
         let performed = self.performer(&sink, true).perform(task, timeout).await;
         result.duration_ms = millis(Boot::now().since(begun));
         let ended = performed.and_then(|done| judge(step, &done, result, &sink));

@@ -197,7 +197,10 @@ impl Held<'_> {
 
     async fn report(&self, fail: Option<&Fail>, mut report: Complete, masks: &Arc<Masks>) -> Health {
         let build = self.job.build_id;
-        let health = if fail.is_some_and(Fail::is_ours) { Health::Trouble } else { Health::Fine };
+        // Once steps have run, what keeps the next from starting may be their doing; the host's own trouble shows in the next
+        // build's clone.
+        let is_ours = fail.is_some_and(Fail::is_ours) && report.commit.is_none();
+        let health = if is_ours { Health::Trouble } else { Health::Fine };
         if let Some(fail) = fail {
             let Some(outcome) = fail.outcome() else {
                 return health;

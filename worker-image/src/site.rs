@@ -89,6 +89,17 @@ impl Site {
         Ok(site)
     }
 
+    /// Opens what the next task's sandbox is made over: a step may have closed its own workspace. (Their places can't be taken by
+    /// anything else: a step sees what is in them, not the directory that they are in.)
+    ///
+    /// # Errors
+    ///
+    /// If it can't be opened.
+    pub fn reopen(&self) -> io::Result<()> {
+        let open = |name| fs::set_permissions(self.directory.join(name), fs::Permissions::from_mode(0o755));
+        [names::WORKSPACE, names::HOME].into_iter().try_for_each(open)
+    }
+
     /// Where the guard of a task in `directory` is to note the task's end.
     #[must_use]
     pub fn ended_mark(directory: &Path) -> PathBuf {

@@ -91,10 +91,10 @@ impl Reader {
         self.bytes_left = self.bytes_left.saturating_sub(page.chunks.iter().map(size_as_event).sum());
         let mut events: Vec<Event> =
             page.chunks.iter().filter_map(|stored| event(stored.seq, "chunk", &chunk(stored))).collect();
-        if page.is_last() {
+        if page.ends_live() {
             events.extend(event(self.after, "end", &page.end()));
         }
-        self.over = page.is_last() || self.bytes_left < LEAST_BYTES || Instant::now() >= self.ends_at;
+        self.over = page.ends_live() || self.bytes_left < LEAST_BYTES || Instant::now() >= self.ends_at;
         events
     }
 }

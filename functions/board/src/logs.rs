@@ -131,6 +131,13 @@ impl Page {
         self.progress.status.is_final() && !self.progress.is_awaited && !self.more
     }
 
+    /// Whether a live log ends here: a worker that gave chunks up seldom sends them after all, and who follows a build waits
+    /// for its outcome. What comes later is in the log all the same.
+    pub(crate) fn ends_live(&self) -> bool {
+        let given_up = self.progress.is_awaited && !self.progress.just_ended;
+        self.is_last() || (self.progress.status.is_final() && given_up && !self.more)
+    }
+
     /// What a live log says at its end.
     pub(crate) fn end(&self) -> End {
         let capped = self.progress.discarded_from.is_some();

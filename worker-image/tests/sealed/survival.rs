@@ -165,3 +165,15 @@ async fn a_build_of_many_files_is_reported_before_they_are_removed() {
     worker.is_tidy();
     assert_eq!(board.heard().completed.len(), 2, "nothing is reported twice");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_closes_its_workspace_keeps_neither_the_next_step_nor_the_next_build() {
+    let Some((board, forge, worker)) = set_up(&["--slots", "1"]).await else { return };
+    let steps =
+        || vec![step("close", &["chmod 0 /workspace $HOME"]), step("next", &["echo in > /workspace/file", "cat file"])];
+    for _ in 0..4 {
+        let report = board.report(board.offer(job(&forge.url(), steps()))).await;
+        assert_eq!(report.status, Status::Success, "{}", board.log());
+    }
+    worker.is_tidy();
+}

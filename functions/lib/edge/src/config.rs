@@ -145,7 +145,7 @@ impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
 
     fn timing(&self) -> Result<Timing, BadSetting> {
         let spec = Timing::default();
-        Ok(Timing {
+        let timing = Timing {
             lease: self.ms("CALLBOARD_LEASE_MS", spec.lease)?,
             heartbeat_every: self.ms("CALLBOARD_HEARTBEAT_EVERY_MS", spec.heartbeat_every)?,
             lease_grace: self.ms("CALLBOARD_LEASE_GRACE_MS", spec.lease_grace)?,
@@ -160,7 +160,12 @@ impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
             idempotency: self.ms("CALLBOARD_IDEMPOTENCY_MS", spec.idempotency)?,
             billing_refresh: self.ms("CALLBOARD_BILLING_REFRESH_MS", spec.billing_refresh)?,
             billing_stale: self.ms("CALLBOARD_BILLING_STALE_MS", spec.billing_stale)?,
-        })
+        };
+        if timing.heartbeat_every >= timing.lease {
+            let problem = "not shorter than CALLBOARD_LEASE_MS: every lease would lapse";
+            return Err(BadSetting { name: "CALLBOARD_HEARTBEAT_EVERY_MS", problem });
+        }
+        Ok(timing)
     }
 
     fn billing(&self) -> Result<Option<BillingService>, BadSetting> {

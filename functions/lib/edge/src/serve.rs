@@ -52,6 +52,9 @@ fn add_common_refusals(operation: &mut Operation) {
     if !open {
         refusals.push(("401", "no token, or one that is unknown, revoked or of another kind"));
     }
+    if operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty()) {
+        refusals.push(("400", "a part of the address, or the body, is not what this call takes"));
+    }
     if operation.request_body.is_some() {
         refusals.push(("400", "the body is not the JSON that this call takes"));
         refusals.push(("413", "the body is too large"));

@@ -23,6 +23,8 @@ pub struct Progress {
     pub discarded_from: Option<u64>,
     /// Whether the worker that completed the build may still append what it has not sent.
     pub is_awaited: bool,
+    /// Whether it ended less than 10 s ago.
+    pub just_ended: bool,
 }
 
 /// Reads how far a build of the workspace is. `None` if it has no such build.
@@ -37,7 +39,8 @@ pub async fn progress(store: &Store, workspace: Uuid, build: Uuid, timing: &Timi
         r#"select b.status, b.end_reason, coalesce(h.discarded_from, h.next_seq, 1) - 1 as "stored_to!",
                h.discarded_from as "discarded_from?",
                b.completed and b.last_seq >= h.next_seq
-                   and b.ended_at > clock_timestamp() - $3::bigint * interval '1 ms' as "is_awaited?"
+                   and b.ended_at > clock_timestamp() - $3::bigint * interval '1 ms' as "is_awaited?",
+               b.ended_at > clock_timestamp() - interval '10 s' as "just_ended?"
            from builds b left join log_heads h on h.build_id = b.id
            where b.id = $2 and b.workspace_id = $1"#,
         workspace,
@@ -53,6 +56,7 @@ pub async fn progress(store: &Store, workspace: Uuid, build: Uuid, timing: &Timi
         stored_to: unsigned(row.stored_to),
         discarded_from: row.discarded_from.map(unsigned),
         is_awaited: row.is_awaited == Some(true),
+        just_ended: row.just_ended == Some(true),
     }))
 }
 

@@ -256,8 +256,9 @@ fn cancel(word: Option<String>) -> Option<CancelReason> {
     word.map(|word| CancelReason::parse(&word).unwrap_or(CancelReason::User))
 }
 
+/// The database counts one past it, so the largest that it holds is none; a `seq` like that is never the expected one.
 fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX - 1)
 }
 
 fn unsigned(number: i64) -> u64 {
