@@ -275,22 +275,6 @@ async fn claims_that_are_served_together_keep_every_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_claim_id_many_times_at_once_is_one_build() {
-    let board = Board::new().await;
-    for _ in 0..20 {
-        board.submit().await;
-    }
-    for _ in 0..5 {
-        let claim = Uuid::new_v4();
-        let answers = join_all((0..12).map(|_| board.claim_as(&board.worker, claim))).await;
-        let builds: BTreeSet<_> = answers.into_iter().map(crate::scenario::Answer::id).collect();
-        assert_eq!(builds.len(), 1);
-    }
-    assert_eq!(board.number("select count(*) from builds where status = 'running'").await, 5);
-    board.holds_together().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_on_one_build_at_once_end_it_once_and_the_others_hear_how() {
     let board = Board::new().await;
     for _ in 0..10 {

@@ -203,3 +203,20 @@ async fn sql_covers_what_the_rule_covers() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_sweep_forgets_queues_that_were_empty_for_an_hour_and_classes_without_a_queue() {
+    let board = Board::new().await;
+    submit(&board, &board.api, "gpu", &["gpu"], "host").await;
+    let taken = board.submit().await;
+    assert_eq!(board.claim().await, Some(taken));
+    let kept = "select (select count(*) from queues) * 10 + (select count(*) from classes)";
+    let _ = board.sweep().await;
+    assert_eq!(board.number(kept).await, 22, "empty for a moment only");
+    board.execute("update queues set changed_at = changed_at - interval '61 min'").await;
+    let _ = board.sweep().await;
+    assert_eq!(board.number(kept).await, 11, "the one in which a build waits");
+    let again = board.submit().await;
+    assert_eq!(board.claim().await, Some(again), "a class that was forgotten is made anew");
+    board.holds_together().await;
+}
