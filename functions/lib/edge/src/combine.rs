@@ -1,16 +1,13 @@
 //! Serving calls together that wait at the same time: what a queue that hands out one build a call needs to be as quick as one
 //! that hands out batches (docs/decisions/0006).
 //!
-//! A lane takes everything that waits when it becomes free, has it served by one statement, and answers each call. There is no
-//! timer: a lone call is served at once, and on Lambda, where an instance has one request at a time, every call is alone.
+//! Its lane takes everything that waits when it becomes free, has it served by one statement, and answers each call. One lane makes
+//! the largest batches; two were slower (docs/performance.md). There is no timer: a lone call is served at once, and on Lambda, where an instance has one request at a time, every call is alone.
 
 use crate::Rejection;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
-use tokio::sync::{Mutex, mpsc, oneshot};
-
-/// How many batches of one kind at once. One makes the largest batches; two were a sixth slower (docs/performance.md).
-const LANES: usize = 1;
+use std::sync::OnceLock;
+use tokio::sync::{mpsc, oneshot};
 
 type Waiting<Q, A> = (Q, oneshot::Sender<Result<A, Rejection>>);
 
@@ -29,7 +26,7 @@ impl<Q: Send + 'static, A: Send + 'static> Combiner<Q, A> {
     /// Has `call` served by `serve`, together with others that wait. `serve` answers in the order of its calls. At most
     /// `batch_max` are served together; at 1, each call is served by itself.
     ///
-    /// The lanes live as long as this combiner, and run on the runtime of the first call.
+    /// The lane lives as long as this combiner, and runs on the runtime of the first call.
     ///
     /// # Errors
     ///
@@ -43,7 +40,11 @@ impl<Q: Send + 'static, A: Send + 'static> Combiner<Q, A> {
             return serve(vec![call]).await.pop().unwrap_or_else(no_answer);
         }
         let (sender, answer) = oneshot::channel();
-        let queue = self.queue.get_or_init(|| lanes(batch_max, serve));
+        let queue = self.queue.get_or_init(|| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            tokio::spawn(lane(receiver, batch_max, serve));
+            sender
+        });
         if queue.send((call, sender)).is_err() {
             return no_answer();
         }
@@ -55,23 +56,8 @@ fn no_answer<A>() -> Result<A, Rejection> {
     Err(Rejection::Internal("a call that was served together with others got no answer".into()))
 }
 
-fn lanes<Q, A, S, F>(batch_max: usize, serve: S) -> mpsc::UnboundedSender<Waiting<Q, A>>
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-    S: Fn(Vec<Q>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Vec<Result<A, Rejection>>> + Send + 'static,
-{
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let receiver = Arc::new(Mutex::new(receiver));
-    for _ in 0..LANES {
-        tokio::spawn(lane(Arc::clone(&receiver), batch_max, serve.clone()));
-    }
-    sender
-}
-
 /// Serves batch after batch until the combiner is gone. A batch that panics loses its own answers and no others.
-async fn lane<Q, A, S, F>(receiver: Arc<Mutex<mpsc::UnboundedReceiver<Waiting<Q, A>>>>, batch_max: usize, serve: S)
+async fn lane<Q, A, S, F>(mut receiver: mpsc::UnboundedReceiver<Waiting<Q, A>>, batch_max: usize, serve: S)
 where
     Q: Send + 'static,
     A: Send + 'static,
@@ -80,7 +66,7 @@ where
 {
     loop {
         let mut batch = Vec::new();
-        if receiver.lock().await.recv_many(&mut batch, batch_max).await == 0 {
+        if receiver.recv_many(&mut batch, batch_max).await == 0 {
             return;
         }
         // Who has gone away needs no answer, and must not get a build.
@@ -98,6 +84,7 @@ where
 mod tests {
     use super::*;
     use futures::future::join_all;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::sync::Semaphore;
 
@@ -119,7 +106,7 @@ mod tests {
         };
         let all = join_all((0..calls).map(|number| combiner.call(number, batch_max, serve.clone())));
         let release = async {
-            while begun.load(Ordering::SeqCst) < LANES.min(calls) {
+            while begun.load(Ordering::SeqCst) == 0 {
                 tokio::task::yield_now().await;
             }
             gate.add_permits(calls);
@@ -139,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_while_the_lanes_are_busy_is_served_together() {
+    async fn what_waits_while_the_lane_is_busy_is_served_together() {
         let sizes = served(4, 10, &Arc::new(Semaphore::new(0))).await;
         assert!(sizes.iter().all(|size| *size <= 4) && sizes.iter().any(|size| *size > 1), "{sizes:?}");
     }
