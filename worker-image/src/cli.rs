@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
+use crate::isolation::Limits;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -93,6 +94,23 @@ pub struct DoctorArgs {
     place: PlaceArgs,
 }
 
+/// What a build may take of its host.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Memory of a build's running step, in MiB.
+    #[arg(long, env = "CALLBOARD_MEMORY_MIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..))]
+    memory_mib: u32,
+    /// Processes and threads of a build at once.
+    #[arg(long, env = "CALLBOARD_PROCESSES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(8..=4_000_000))]
+    processes: u32,
+    /// CPUs of a build, in thousandths: 1500 is one and a half.
+    #[arg(long, env = "CALLBOARD_CPU_MILLIS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    cpu_millis: u32,
+    /// What a build's directory may hold, in MiB.
+    #[arg(long, env = "CALLBOARD_DISK_MIB", default_value_t = 20 * 1024, value_parser = clap::value_parser!(u32).range(16..))]
+    disk_mib: u32,
+}
+
 /// `run` and `recover`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -122,6 +140,8 @@ pub struct RunArgs {
     /// How long running builds may go on after the first SIGTERM, in seconds.
     #[arg(long, env = "CALLBOARD_DRAIN_TIMEOUT", default_value_t = 1800)]
     drain_timeout: u64,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Between asking a step's processes to end and ending them, in milliseconds.
     #[arg(long, env = "CALLBOARD_KILL_GRACE_MS", default_value_t = 10_000)]
     kill_grace_ms: u64,
@@ -147,6 +167,18 @@ impl PlaceArgs {
         let binary = std::env::current_exe().context("this program's own file can't be found")?;
         let builds_root = std::path::absolute(&self.builds_root)?;
         Ok(Place { builds_root, first_uid: self.first_uid, binary })
+    }
+}
+
+impl LimitArgs {
+    fn limits(&self) -> Limits {
+        let bytes = |mib: u32| u64::from(mib) * 1024 * 1024;
+        Limits {
+            memory_bytes: bytes(self.memory_mib),
+            processes: self.processes,
+            cpu_millis: self.cpu_millis,
+            disk_bytes: bytes(self.disk_mib),
+        }
     }
 }
 
@@ -182,6 +214,7 @@ impl RunArgs {
             ca_bundle: self.ca_bundle.clone(),
             egress_allow: self.egress_allow.clone(),
             drain_timeout: Duration::from_secs(self.drain_timeout),
+            limits: self.limits.limits(),
             grace: Grace {
                 kill: milliseconds(self.kill_grace_ms),
                 fence_margin: milliseconds(self.fence_margin_ms),

@@ -1,6 +1,7 @@
 //! Everything that can be set about a worker, in one place, with the defaults of SPEC.md.
 
 use crate::egress::Allowed;
+use crate::isolation::Limits;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct Config {
     pub egress_allow: Vec<Allowed>,
     /// How long running builds may go on after the first SIGTERM.
     pub drain_timeout: Duration,
+    /// What a build may take of this host.
+    pub limits: Limits,
     /// The durations that a test shortens.
     pub grace: Grace,
     /// The host's number, stable over restarts; `<builds_root>/.host-id` if absent.

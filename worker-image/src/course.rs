@@ -5,7 +5,7 @@ use crate::clone;
 use crate::config::Grace;
 use crate::isolation::bubblewrap::names::CERTIFICATES;
 use crate::isolation::plan::{Env, INSIDE, PlanFile};
-use crate::isolation::{Isolation, Task};
+use crate::isolation::{Isolation, Limits, Task};
 use crate::lease::Lease;
 use crate::logs::Sink;
 use crate::mask;
@@ -40,6 +40,8 @@ pub struct Course<'a> {
     pub lease: &'a Arc<Lease>,
     /// Whether it is to stop.
     pub stop: &'a Stop,
+    /// What each of its tasks may take.
+    pub limits: Limits,
     /// The durations within which things must have ended.
     pub grace: Grace,
     /// Where its output goes, by the step's name.
@@ -93,6 +95,9 @@ impl Course<'_> {
             return Err(Fail::Stopped(why));
         }
         let commit = done.stdout.lines().last().unwrap_or("").trim();
+        if let Some(exceeded) = done.exceeded.filter(|_| done.code != 0) {
+            return Err(Fail::Limit(exceeded));
+        }
         if done.code != 0 || !clone::is_commit(commit) {
             return Err(Fail::Clone(clone::complaint(&done.stderr)));
         }
@@ -130,6 +135,7 @@ impl Course<'_> {
             directory: self.site.directory.clone(),
             slot: self.slot,
             network,
+            limits: self.limits,
             fence_at: self.lease.fence_at(),
             kill_grace: self.grace.kill,
         }
@@ -155,6 +161,9 @@ fn judge(step: &Step, done: &Done, result: &mut StepResult, sink: &Sink) -> Resu
         return Err(Fail::Stopped(why));
     }
     sink.say(&format!("exit code {} after {}", done.code, seconds(done.took)));
+    if let Some(exceeded) = done.exceeded.filter(|_| done.code != 0) {
+        return Err(Fail::Limit(exceeded));
+    }
     if done.code != 0 {
         return Err(Fail::Step { name: step.name.clone(), code: done.code });
     }
@@ -171,6 +180,7 @@ fn status(fail: &Fail) -> StepStatus {
         | Fail::Image(_)
         | Fail::NeverStarted(_)
         | Fail::Step { .. }
+        | Fail::Limit(_)
         | Fail::Internal(_) => StepStatus::Failed,
     }
 }

@@ -1,8 +1,8 @@
 //! What a worker needs of its host: found, or the fix in one line.
 
 use crate::config::Place;
+use crate::descriptors;
 use crate::isolation::bubblewrap::{Abilities, find};
-use crate::limits;
 use crate::workplace;
 use serde::Serialize;
 use std::fs;
@@ -50,9 +50,9 @@ pub fn examine(place: &Place, slots: u32, descriptors: u64) -> Vec<Finding> {
 /// Whether a worker of so many slots has the descriptors for it.
 fn files(slots: u32, descriptors: u64) -> Finding {
     let name = "open files";
-    match limits::too_few(slots, descriptors) {
+    match descriptors::too_few(slots, descriptors) {
         None => Finding::good(name, format!("at most {descriptors}, enough for {slots} slots")),
-        Some(few) => Finding::bad(name, few, limits::fix(slots)),
+        Some(few) => Finding::bad(name, few, descriptors::fix(slots)),
     }
 }
 

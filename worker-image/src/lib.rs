@@ -14,13 +14,14 @@ pub mod clone;
 pub mod complete;
 pub mod config;
 pub mod course;
+pub mod descriptors;
 pub mod doctor;
 pub mod egress;
 pub mod equip;
 pub mod guard;
 pub mod isolation;
 pub mod lease;
-pub mod limits;
+
 pub mod logs;
 pub mod mark;
 pub mod mask;

@@ -2,7 +2,7 @@
 
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{doctor, egress, guard, isolation, limits};
+use callboard_worker::{descriptors, doctor, egress, guard, isolation};
 use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     // Whoever started us may have left descriptors open; no sandbox is to inherit them.
     close_fds::set_fds_cloexec(3, &[]);
     let cli = Cli::parse();
-    let descriptors = limits::raise_descriptors();
+    let descriptors = descriptors::raise_descriptors();
     match cli.command {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         Command::Egress(EgressArgs { socket, allow, .. }) => {
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
-            limits::too_few(config.slots, descriptors).map_or(Ok(()), |few| Err(Failed::Limit(few, config.slots)))?;
+            descriptors::too_few(config.slots, descriptors)
+                .map_or(Ok(()), |few| Err(Failed::Limit(few, config.slots)))?;
             let phase = worker::phases(config.drain_timeout, args.until_stdin_ends).map_err(anyhow::Error::from)?;
             worker::run(config, phase).await
         }),

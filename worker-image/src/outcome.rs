@@ -1,5 +1,6 @@
 //! How a build's course can fail, and what the board is told of it.
 
+use crate::isolation::Exceeded;
 use crate::stop::Why;
 use protocol::{EndReason, Status};
 
@@ -24,6 +25,8 @@ pub enum Fail {
         /// Its exit code.
         code: i32,
     },
+    /// A task ended with a code other than 0 after it had met a limit.
+    Limit(Exceeded),
     /// The worker's own trouble.
     Internal(String),
 }
@@ -49,6 +52,8 @@ impl Fail {
             Self::Image(_) => (Status::Failed, EndReason::ImageFailed),
             Self::NeverStarted(_) => (Status::Failed, EndReason::NeverStarted),
             Self::Step { .. } => (Status::Failed, EndReason::StepFailed),
+            Self::Limit(Exceeded::Memory) => (Status::Failed, EndReason::OutOfMemory),
+            Self::Limit(Exceeded::Disk) => (Status::Failed, EndReason::DiskFull),
             Self::Internal(_) => (Status::Failed, EndReason::Internal),
         };
         Some(Outcome { status, reason, message: self.message() })
@@ -63,6 +68,8 @@ impl Fail {
             Self::Image(why) | Self::Internal(why) => why.clone(),
             Self::NeverStarted(why) => format!("the sandbox did not start: {why}"),
             Self::Step { name, code } => format!("step {name:?} ended with exit code {code}"),
+            Self::Limit(Exceeded::Memory) => "the step used up its memory".to_owned(),
+            Self::Limit(Exceeded::Disk) => "the build used up its disk space".to_owned(),
         };
         message[..message.floor_char_boundary(MESSAGE_MAX_BYTES)].to_owned()
     }
@@ -72,7 +79,7 @@ impl Fail {
     pub fn is_ours(&self) -> bool {
         match self {
             Self::NeverStarted(_) | Self::Internal(_) => true,
-            Self::Stopped(_) | Self::Clone(_) | Self::Image(_) | Self::Step { .. } => false,
+            Self::Stopped(_) | Self::Clone(_) | Self::Image(_) | Self::Step { .. } | Self::Limit(_) => false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::clock::Boot;
 use crate::isolation::plan::Env;
-use crate::isolation::{Ended, Isolation, Running, StartError, Task};
+use crate::isolation::{Ended, Isolation, Limits, Running, StartError, Task};
 use crate::run::Shop;
 use crate::site::Site;
 use protocol::pipeline::Network;
@@ -19,12 +19,12 @@ pub async fn sandbox(shop: &Shop) -> Result<(), String> {
     let id = Uuid::new_v4();
     let site =
         Site::make(&shop.config.place, id, 0, None).map_err(|error| format!("no directory for a build: {error}"))?;
-    let works = try_it(shop.isolation.as_ref(), &site).await;
+    let works = try_it(shop.isolation.as_ref(), &site, shop.config.limits).await;
     site.remove().await.map_err(|error| format!("the directory of a build can't be removed: {error}"))?;
     works
 }
 
-async fn try_it(isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
+async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Result<(), String> {
     let task = Task {
         image: "host".into(),
         argv: vec!["/bin/true".into()],
@@ -33,6 +33,7 @@ async fn try_it(isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
         directory: site.directory.clone(),
         slot: 0,
         network: Network::None,
+        limits,
         fence_at: Boot::now().plus(Duration::from_secs(20)),
         kill_grace: Duration::ZERO,
     };
@@ -40,8 +41,8 @@ async fn try_it(isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
     let mut complaint = String::new();
     let (ended, _) = tokio::join!(ended, stderr.read_to_string(&mut complaint));
     match ended {
-        Ended::Exited(0) => Ok(()),
-        Ended::Exited(code) => Err(format!("`true` ended with exit code {code}: {}", complaint.trim())),
+        Ended::Exited { code: 0, .. } => Ok(()),
+        Ended::Exited { code, .. } => Err(format!("`true` ended with exit code {code}: {}", complaint.trim())),
         Ended::Fenced => Err("it did not come up in time".into()),
         Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
     }

@@ -157,8 +157,8 @@ impl Held<'_> {
         let Self { shop, job, slot, lease, stop, .. } = self;
         let equipped = equip(&shop.config, job, *slot, site, &sink).await;
         let proxy = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
-        let (isolation, grace) = (shop.isolation.as_ref(), shop.config.grace);
-        let ended = Course { job, site, slot: *slot, isolation, lease, stop, grace, sink }.run(covered).await;
+        let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
+        let ended = Course { job, site, slot: *slot, isolation, lease, stop, limits, grace, sink }.run(covered).await;
         proxy.end().await;
         ended
     }

@@ -2,7 +2,7 @@
 
 use crate::clock::{Boot, sleep_until};
 use crate::config::Grace;
-use crate::isolation::{Control, Ended, Isolation, Running, StartError, Task};
+use crate::isolation::{Control, Ended, Exceeded, Isolation, Running, StartError, Task};
 use crate::lease::Lease;
 use crate::logs::{Reading, Sink, read};
 use crate::outcome::Fail;
@@ -38,6 +38,8 @@ pub struct Performer<'a> {
 pub struct Done {
     /// Its exit code.
     pub code: i32,
+    /// The limit that it met, if any.
+    pub exceeded: Option<Exceeded>,
     /// How long it took.
     pub took: Duration,
     /// Why it was made to end, if it was.
@@ -71,7 +73,7 @@ impl Performer<'_> {
         let took = Boot::now().since(begun);
         let (stdout, stderr) = self.output(stdout, stderr).await;
         match ended {
-            Ended::Exited(code) => Ok(Done { code, took, stopped, stdout, stderr }),
+            Ended::Exited { code, exceeded } => Ok(Done { code, exceeded, took, stopped, stdout, stderr }),
             Ended::Fenced => {
                 self.stop.ask(Why::Fenced);
                 Err(Fail::Stopped(self.stop.why().unwrap_or(Why::Fenced)))

@@ -2,9 +2,9 @@
 
 use crate::api::Api;
 use crate::config::Config;
+use crate::descriptors;
 use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::{Bubblewrap, find};
-use crate::limits;
 use crate::poll::{self, GaveUp, Phase};
 use crate::probe;
 use crate::recovery::Left;
@@ -38,7 +38,7 @@ pub enum Failed {
     #[error(transparent)]
     GaveUp(#[from] GaveUp),
     /// This process may not open enough for its slots: exit code 71.
-    #[error("{0}; set it with {fix}", fix = limits::fix(*.1))]
+    #[error("{0}; set it with {fix}", fix = descriptors::fix(*.1))]
     Limit(String, u32),
     /// Anything else: exit code 1.
     #[error(transparent)]

@@ -6,7 +6,7 @@
 
 use super::addresses::Allowed;
 use super::proxy::{self, Refusals};
-use crate::limits;
+use crate::descriptors;
 use nix::unistd::setsid;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ pub fn serve(socket: &Path, allowed: Vec<Allowed>, descriptors: u64) -> io::Resu
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUPS_MAX).build()?;
     runtime.block_on(async {
         let refusals: Refusals = Arc::new(|line| say(&line));
-        let proxy = proxy::Listening::start(socket, allowed.into(), limits::connections(descriptors), refusals)
+        let proxy = proxy::Listening::start(socket, allowed.into(), descriptors::connections(descriptors), refusals)
             .inspect_err(|error| say(&error.to_string()))?;
         say(READY);
         let (ended, end) = tokio::sync::oneshot::channel();

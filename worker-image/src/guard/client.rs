@@ -93,8 +93,9 @@ fn meaning(report: Report) -> Ended {
     if report.fenced {
         return Ended::Fenced;
     }
+    let exceeded = report.exceeded;
     match (report.started, report.exit_code, report.trouble) {
-        (true, Some(code), None) => Ended::Exited(code),
+        (true, Some(code), None) => Ended::Exited { code, exceeded },
         (_, _, Some(trouble)) => Ended::NeverStarted(trouble),
         (false, code, None) => Ended::NeverStarted(format!("bubblewrap ended with {}", code.unwrap_or(-1))),
         (true, None, None) => Ended::Broken("bubblewrap was lost".into()),

@@ -53,7 +53,7 @@ impl Watch {
     pub(super) fn report(&self, started: bool) -> Report {
         let code = |exit: ExitStatus| exit.code().or(exit.signal().map(|signal| 128 + signal));
         let fenced = self.ending.is_some_and(|ending| ending.fenced);
-        Report { started, exit_code: self.exit.and_then(code), fenced, trouble: None }
+        Report { started, exit_code: self.exit.and_then(code), exceeded: None, fenced, trouble: None }
     }
 
     fn wait(&self) -> io::Result<(bool, bool)> {

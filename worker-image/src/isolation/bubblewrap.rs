@@ -66,7 +66,7 @@ impl Bubblewrap {
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
         let ended_mark = Site::ended_mark(&task.directory);
-        Orders { program, args, run_as, ended_mark, plan, fence_at: task.fence_at, kill_grace_ms }
+        Orders { program, args, run_as, ended_mark, plan, limits: task.limits, fence_at: task.fence_at, kill_grace_ms }
     }
 
     fn args(&self, task: &Task, with_egress: bool) -> Vec<String> {

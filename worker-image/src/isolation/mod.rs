@@ -4,10 +4,12 @@
 
 pub mod bubblewrap;
 pub mod init;
+mod limits;
 pub mod plan;
 
 use crate::clock::Boot;
 use futures::future::BoxFuture;
+pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
 use protocol::pipeline::Network;
 use std::fmt;
@@ -33,6 +35,8 @@ pub struct Task {
     pub slot: u32,
     /// What it may reach.
     pub network: Network,
+    /// What it may take.
+    pub limits: Limits,
     /// When it must begin to end unless renewed.
     pub fence_at: Boot,
     /// Between asking it to end and ending it.
@@ -76,8 +80,13 @@ pub trait Control: fmt::Debug + Send + Sync {
 /// How a task ended. None of its processes is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its first process ended with this code; 128 + N for a signal N.
-    Exited(i32),
+    /// Its first process ended.
+    Exited {
+        /// With this code; 128 + N for a signal N.
+        code: i32,
+        /// The limit that it met on the way, if any.
+        exceeded: Option<Exceeded>,
+    },
     /// Its fence was reached.
     Fenced,
     /// It never came up, and why.

@@ -3,6 +3,7 @@
 //! Both travel through descriptors without a name (a socket, a memory file), since arguments and environments of
 //! processes can be read by others.
 
+use super::{Exceeded, Limits};
 use crate::clock::Boot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +61,8 @@ pub struct Orders {
     pub ended_mark: PathBuf,
     /// What the sandbox's first process does.
     pub plan: Plan,
+    /// What it may take.
+    pub limits: Limits,
     /// When the sandbox must begin to end unless renewed.
     pub fence_at: Boot,
     /// Between asking its processes to end and ending them.
@@ -85,6 +88,8 @@ pub struct Report {
     pub started: bool,
     /// The exit code of its first process; 128 + N for a signal N.
     pub exit_code: Option<i32>,
+    /// The limit that it met, if any.
+    pub exceeded: Option<Exceeded>,
     /// Whether the guard ended it because its fence was reached.
     pub fenced: bool,
     /// What went wrong with the guard itself.
