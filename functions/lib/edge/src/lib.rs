@@ -7,6 +7,7 @@ pub mod combine;
 pub mod config;
 pub mod json;
 pub mod path;
+pub mod place;
 pub mod rejection;
 pub mod request;
 pub mod seal;
