@@ -8,6 +8,7 @@ pub mod config;
 pub mod json;
 pub mod path;
 pub mod place;
+mod query;
 pub mod rejection;
 pub mod request;
 pub mod seal;

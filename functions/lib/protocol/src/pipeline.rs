@@ -1,5 +1,6 @@
 //! Pipelines: what a build of one runs (SPEC.md, 2), and the same shape for the file `callboard.yaml`.
 
+use crate::object;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use time::OffsetDateTime;
@@ -56,6 +57,7 @@ pub struct PipelineSpec {
     #[serde(default = "main")]
     pub default_ref: String,
     /// What is run, in order.
+    #[serde(deserialize_with = "object::list")]
     pub steps: Vec<Step>,
     /// Variables of every step.
     #[serde(default, skip_serializing_if = "Env::is_empty")]
