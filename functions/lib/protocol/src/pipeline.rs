@@ -10,6 +10,9 @@ use utoipa::{PartialSchema, ToSchema};
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
 
+/// What is built where neither the pipeline nor the build names it: a repository's default branch has any name.
+pub const DEFAULT_REF: &str = "HEAD";
+
 /// What a step's processes may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -53,8 +56,9 @@ fn host() -> String {
 pub struct PipelineSpec {
     /// Where its source is: `https://`, no credentials.
     pub repository: String,
-    /// The branch, tag or commit that is built when a build names none.
-    #[serde(default = "main")]
+    /// The branch, tag or commit that is built when a build names none; `HEAD`, what the repository itself has as its default,
+    /// if absent.
+    #[serde(default = "head")]
     pub default_ref: String,
     /// What is run, in order.
     #[serde(deserialize_with = "object::list")]
@@ -82,8 +86,8 @@ pub struct PipelineSpec {
     pub submodules: bool,
 }
 
-fn main() -> String {
-    "main".into()
+fn head() -> String {
+    DEFAULT_REF.into()
 }
 
 /// A pipeline as the board shows it.
