@@ -13,6 +13,7 @@ mod download;
 pub mod follow;
 mod fresh;
 pub mod git_https;
+pub mod input;
 mod keep;
 pub mod keys;
 pub mod leftovers;
