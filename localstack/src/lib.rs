@@ -37,7 +37,7 @@ pub use database::Database;
 pub use demo::{DemoOptions, demo};
 pub use migrate::migrate;
 pub use stack::{Options, Stack};
-pub use up::{UpOptions, default_dir, up};
+pub use up::{GivenUp, UpOptions, default_dir, up};
 
 /// Writes what happens to standard error, as much of it as `CALLBOARD_LOG` says.
 pub fn log_to_stderr() {
