@@ -61,7 +61,7 @@ impl SecretsKey {
 }
 
 /// A setting that can't be used: which, and what it should be.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(thiserror::Error, PartialEq, Eq)]
 #[error("{name}: {problem}")]
 pub struct BadSetting {
     /// The variable.
@@ -69,6 +69,13 @@ pub struct BadSetting {
     /// What is wrong with it, and what it may be. Its value only where that is a number: a text may be a secret that was put
     /// into the wrong variable.
     pub problem: Cow<'static, str>,
+}
+
+/// The words for people: it is what a `main` that fails prints.
+impl std::fmt::Debug for BadSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 impl BadSetting {
@@ -196,6 +203,12 @@ mod tests {
             }
             assert_eq!([said(name, &least.to_string()), said(name, &format!(" {most} "))], ["", ""], "{name}");
         }
+    }
+
+    #[test]
+    fn a_main_that_fails_prints_words_for_people() {
+        let bad = read(&[("CALLBOARD_LEASE_MS", "0")]).err().expect("no lease is that short");
+        assert_eq!(format!("{bad:?}"), "CALLBOARD_LEASE_MS: 0 can't work; give 1000 to 86400000");
     }
 
     #[test]

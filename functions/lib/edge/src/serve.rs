@@ -1,5 +1,6 @@
 //! The same routes behind Lambda and behind a socket.
 
+use crate::config::BadSetting;
 use crate::query::Calls;
 use crate::{Config, Rejection, Routes, Shell, request, telemetry};
 use axum::Router;
@@ -111,7 +112,8 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
         return lambda_http::run(app).await;
     }
     let listen = env("CALLBOARD_LISTEN").unwrap_or_else(|| "127.0.0.1:8080".into());
-    let listener = tokio::net::TcpListener::bind(&listen).await?;
+    let unheard = |error| BadSetting::new("CALLBOARD_LISTEN", format!("can't listen on {listen:?}: {error}"));
+    let listener = tokio::net::TcpListener::bind(&listen).await.map_err(unheard)?;
     tracing::info!(listen = %listener.local_addr()?, "serving");
     Ok(axum::serve(listener, app).await?)
 }
