@@ -254,7 +254,7 @@ async fn a_parameter_that_nobody_knows_is_400_and_named_and_nothing_is_done() {
         let body = if method == Method::PUT { crate::scenario::pipeline() } else { Value::Null };
         let with = format!("{path}{}colour=red", if path.contains('?') { "&" } else { "?" });
         let answer = board.call(method.clone(), &with, token, &body).await;
-        assert_eq!(answer.said(), (400, "bad_request"), "{with}");
+        assert_eq!(answer.said(), (400, "bad_request"), "{method} {with}");
         assert!(answer.body["detail"].as_str().is_some_and(|detail| detail.contains("`colour`")), "{}", answer.body);
         assert_eq!(board.call(method.clone(), &with, "cba_nobodys", &body).await.status, StatusCode::UNAUTHORIZED);
         if method == Method::PUT {
@@ -262,6 +262,9 @@ async fn a_parameter_that_nobody_knows_is_400_and_named_and_nothing_is_done() {
         }
         let _ = board.call(method, path, token, &body).await.ok();
     }
+    let head = |path| board.call(Method::HEAD, path, &board.api, &Value::Null);
+    assert_eq!(head("/api/v1/builds?limit=1").await.status, StatusCode::OK);
+    assert_eq!(head("/api/v1/builds?colour=red").await.status, StatusCode::BAD_REQUEST);
     let twice = board.get("/api/v1/builds?limit=1&limit=2").await;
     assert_eq!(twice.said(), (400, "bad_request"));
     assert!(twice.body["detail"].as_str().is_some_and(|detail| detail.contains("`limit`")), "{}", twice.body);

@@ -40,7 +40,9 @@ impl Calls {
     /// Notes on a request what its call takes, for [`check`].
     pub(crate) fn mark(&self, request: &mut Request) {
         let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-        let taken = path.and_then(|path| self.0.get(path)?.get(request.method())).cloned();
+        // Whoever asks for the head of an answer asks as for all of it.
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let taken = path.and_then(|path| self.0.get(path)?.get(method)).cloned();
         request.extensions_mut().insert(taken.unwrap_or_default());
     }
 }
