@@ -11,7 +11,7 @@ use localstack::{Database, DemoOptions, UpOptions, say};
 ///
 /// What is missing or taken, and how to mend it.
 pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
-    localstack::log_to_stderr();
+    localstack::log_to_stderr()?;
     let UpArgs { port, dir, no_worker, database_url, egress_allow, ca_bundle } = args;
     let given = database_url.map(|url| Database { url, source: "--database-url" });
     let database = given.or_else(|| {

@@ -40,11 +40,15 @@ pub use stack::{Options, Stack};
 pub use up::{GivenUp, UpOptions, default_dir, up};
 
 /// Writes what happens to standard error, as much of it as `CALLBOARD_LOG` says.
-pub fn log_to_stderr() {
+///
+/// # Errors
+///
+/// If it, or `CALLBOARD_LOG_FORMAT`, says nothing that can be.
+pub fn log_to_stderr() -> Result<(), edge::config::BadSetting> {
     // The process's own setting, read once.
     #[expect(clippy::disallowed_methods)]
     let (filter, format) = (std::env::var("CALLBOARD_LOG").ok(), std::env::var("CALLBOARD_LOG_FORMAT").ok());
-    edge::telemetry::start(filter.as_deref(), format.as_deref() == Some("json"));
+    edge::telemetry::start(filter.as_deref(), format.as_deref(), false)
 }
 
 /// Every function's routes, merged.

@@ -105,8 +105,7 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
     #[expect(clippy::disallowed_methods)]
     let env = |name: &str| std::env::var(name).ok();
     let on_lambda = env("AWS_LAMBDA_RUNTIME_API").is_some();
-    let json = on_lambda || env("CALLBOARD_LOG_FORMAT").as_deref() == Some("json");
-    telemetry::start(env("CALLBOARD_LOG").as_deref(), json);
+    telemetry::start(env("CALLBOARD_LOG").as_deref(), env("CALLBOARD_LOG_FORMAT").as_deref(), on_lambda)?;
     let app = app(routes, Shell::new(Config::from_env()?)?);
     if on_lambda {
         return lambda_http::run(app).await;
