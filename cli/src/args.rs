@@ -22,7 +22,7 @@ Exit codes:
   3    with --follow: the build was cancelled
   4    with --follow: the build timed out
   5    the board refused, or does not answer
-  69   demo: no sandbox works on this machine
+  69   demo: no sandbox works on this machine; up: its Postgres died too often
   70   demo: something was left behind; it says what
   130  ended by Ctrl-C; a build that was followed goes on
   141  nobody reads the output any more
@@ -126,13 +126,23 @@ pub struct UpArgs {
 
 /// `demo`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  callboard demo\n  callboard demo ~/src/app\n  callboard demo --kill-worker")]
+#[command(after_help = "Examples:
+  callboard demo
+  callboard demo ~/src/app
+  callboard demo ~/src/app --secret REGISTRY_TOKEN --secret-file DEPLOY_KEY=$HOME/.ssh/deploy
+  callboard demo --kill-worker")]
 pub struct DemoArgs {
     /// A git repository to build; a sample if none is given.
     pub path: Option<PathBuf>,
     /// Kill the worker in the middle of a step, and show what becomes of the build.
     #[arg(long, conflicts_with = "path")]
     pub kill_worker: bool,
+    /// A secret that the pipeline names; its value is that of the environment variable of this name. May be repeated.
+    #[arg(long, value_name = "NAME", requires = "path")]
+    pub secret: Vec<String>,
+    /// The same with the value in a file, which is taken as it is. May be repeated.
+    #[arg(long, value_name = "NAME=FILE", requires = "path")]
+    pub secret_file: Vec<String>,
 }
 
 /// `migrate`.

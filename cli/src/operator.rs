@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::output::Output;
 use crate::pipeline::segment;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::{Subcommand, ValueEnum};
 use localstack::clean::plain;
 use localstack::client::Client;
@@ -11,7 +11,7 @@ use localstack::spell::{ago, now};
 use protocol::admin::{CreatedToken, NewToken, Swept, Token, TokenKind, Tokens, Worker, Workers};
 use reqwest::Method;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
@@ -134,7 +134,14 @@ struct Out {
 impl Out {
     fn create(path: PathBuf) -> anyhow::Result<Self> {
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.with_context(|| format!("{} can't be made", path.display()))?;
+        let shown = path.display();
+        let file = file.map_err(|error| {
+            if error.kind() == ErrorKind::AlreadyExists {
+                anyhow!("{shown} is there already, and is never overwritten: name another file, or remove it")
+            } else {
+                anyhow!("{shown} can't be made: {error}")
+            }
+        })?;
         Ok(Self { path, file, is_whole: false })
     }
 

@@ -6,12 +6,12 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Subcommand;
 use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::input::{self, PIPELINE_MAX_BYTES};
 use localstack::spell::{ago, now};
 use protocol::pipeline::{Pipeline, Pipelines};
 use protocol::pipeline_file::{self, Given};
 use reqwest::Method;
-use std::fs;
-use std::io::{self, Read as _, stdin};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// `pipeline`.
@@ -84,7 +84,7 @@ pub fn segment(name: &str) -> anyhow::Result<&str> {
 
 async fn apply(file: &Path, name: Option<&str>, board: &Client, output: Output) -> anyhow::Result<()> {
     let shown = file.display().to_string();
-    let text = read(file).with_context(|| format!("{shown} can't be read"))?;
+    let text = read(file).with_context(|| format!("{shown} can't be read as a pipeline"))?;
     let parsed = pipeline_file::parse(&text, Given { name, repository: None });
     let parsed = parsed.map_err(|faults| anyhow!("{shown} can't be a pipeline\n{}", faults.of_file(&shown)))?;
     let path = format!("pipelines/{}", segment(&parsed.slug)?);
@@ -97,11 +97,10 @@ async fn apply(file: &Path, name: Option<&str>, board: &Client, output: Output) 
 }
 
 fn read(file: &Path) -> io::Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        return stdin().read_to_string(&mut text).map(|_| text);
+    match file.to_str() {
+        Some("-") => input::standard(PIPELINE_MAX_BYTES),
+        Some(_) | None => input::file(file, PIPELINE_MAX_BYTES),
     }
-    fs::read_to_string(file)
 }
 
 fn table(pipelines: &[Pipeline], output: Output) -> String {

@@ -8,14 +8,19 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
 use localstack::clean::plain;
 use localstack::client::Client;
+use localstack::input;
 use localstack::spell::{ago, now};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use protocol::worker::Secret;
 use protocol::workspace::{SecretName, SecretValue, Secrets};
 use reqwest::Method;
 use rules::pipeline::{SECRET_MAX_BYTES, is_env_name};
-use std::io::{IsTerminal as _, Read as _, Write as _, stderr, stdin};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::path::{Path, PathBuf};
+
+/// The most that is read of standard input: the longest value, and the end of its line.
+const READ_MAX_BYTES: usize = SECRET_MAX_BYTES + 2;
 
 /// `secret`.
 #[derive(Debug, Subcommand)]
@@ -84,18 +89,52 @@ fn variable(name: &str) -> anyhow::Result<&str> {
 
 async fn value(file: Option<&Path>) -> anyhow::Result<String> {
     let value = match file {
-        // A key's last newline is part of it.
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?,
+        Some(path) => in_file(path)?,
         None if stdin().is_terminal() => without_newline(typed().await?),
-        None => {
-            let mut text = String::new();
-            stdin().read_to_string(&mut text).context("the value on standard input is not text")?;
-            without_newline(text)
-        }
+        None => without_newline(input::standard(READ_MAX_BYTES).context("the value on standard input can't be read")?),
     };
     ensure!(!value.is_empty(), "the value is empty; delete a secret with `callboard secret delete`");
     ensure!(value.len() <= SECRET_MAX_BYTES, "the value is longer than {} KiB", SECRET_MAX_BYTES / 1024);
     Ok(value)
+}
+
+/// A file as it is: a key's last newline is part of it.
+pub(crate) fn in_file(path: &Path) -> anyhow::Result<String> {
+    input::file(path, SECRET_MAX_BYTES).with_context(|| format!("{} can't be a secret's value", path.display()))
+}
+
+/// Secrets given with a command: `names` with the values that the environment holds, `files` as NAME=FILE.
+///
+/// # Errors
+///
+/// What can't be a name, is not set, or can't be read. No value is repeated.
+pub fn given(
+    names: &[String],
+    files: &[String],
+    environment: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<BTreeMap<String, Secret>> {
+    let mut given = BTreeMap::new();
+    for name in names {
+        // What follows an equals sign may be a value.
+        if let Some((name, _)) = name.split_once('=') {
+            let name = plain(name);
+            bail!(
+                "--secret takes a name alone, since others can read arguments: put the value into the environment variable \
+                 {name}, then type --secret {name}"
+            );
+        }
+        let value = environment(variable(name)?).filter(|value| !value.is_empty());
+        let value = value.with_context(|| format!("--secret {name}: the environment variable {name} is not set"))?;
+        ensure!(value.len() <= SECRET_MAX_BYTES, "{name} is longer than {} KiB", SECRET_MAX_BYTES / 1024);
+        given.insert(name.clone(), Secret(value));
+    }
+    for file in files {
+        let (name, path) = file.split_once('=').context("--secret-file takes NAME=FILE")?;
+        let value = in_file(Path::new(path))?;
+        ensure!(!value.is_empty(), "{} is empty", plain(path));
+        given.insert(variable(name)?.to_owned(), Secret(value));
+    }
+    Ok(given)
 }
 
 /// One newline at the end is the shell's or the keyboard's, not the secret's.
@@ -144,6 +183,34 @@ mod tests {
     fn one_newline_is_dropped_and_no_more() {
         let kept = ["a\n", "a\r\n", "a\n\n", "a", "\n"].map(|text| without_newline(text.into()));
         assert_eq!(kept, ["a", "a", "a\n", "a", ""]);
+    }
+
+    #[test]
+    fn a_secret_of_a_command_comes_from_the_environment_or_a_file_and_never_from_an_argument() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        std::fs::write(&file, "line\n").unwrap();
+        let environment = |name: &str| (name == "TOKEN").then(|| "t0ken".to_owned());
+        let given = |names: &[&str], files: &[String]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            super::given(&names, files, environment).map_err(|error| format!("{error:#}"))
+        };
+        let both = given(&["TOKEN"], &[format!("KEY={}", file.display())]).unwrap();
+        assert_eq!(
+            both,
+            [("TOKEN", "t0ken"), ("KEY", "line\n")].map(|(name, value)| (name.into(), Secret(value.into()))).into()
+        );
+        for (names, files, said) in [
+            (&["TOKEN=hunter2"][..], &[][..], "put the value into the environment variable TOKEN"),
+            (&["OTHER"], &[], "the environment variable OTHER is not set"),
+            (&["a-b"], &[], "can't name a secret"),
+            (&[], &["KEY".to_owned()], "NAME=FILE"),
+            (&[], &["KEY=/dev/zero".to_owned()], "/dev/zero can't be a secret's value: larger than 64 KiB"),
+            (&[], &["KEY=/dev/null".to_owned()], "/dev/null is empty"),
+        ] {
+            let refused = given(names, files).unwrap_err();
+            assert!(refused.contains(said) && !refused.contains("hunter2"), "{refused}");
+        }
     }
 
     #[test]

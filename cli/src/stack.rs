@@ -2,7 +2,7 @@
 
 use crate::args::{DemoArgs, MigrateArgs, UpArgs};
 use crate::output::Output;
-use crate::settings;
+use crate::{secret, settings};
 use localstack::{Database, DemoOptions, UpOptions, say};
 
 /// `callboard up`.
@@ -11,7 +11,7 @@ use localstack::{Database, DemoOptions, UpOptions, say};
 ///
 /// What is missing or taken, and how to mend it.
 pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
-    localstack::log_to_stderr();
+    localstack::log_to_stderr()?;
     let UpArgs { port, dir, no_worker, database_url, egress_allow, ca_bundle } = args;
     let given = database_url.map(|url| Database { url, source: "--database-url" });
     let database = given.or_else(|| {
@@ -28,8 +28,9 @@ pub async fn up(args: UpArgs) -> anyhow::Result<u8> {
 ///
 /// What is missing, and how to mend it.
 pub async fn demo(args: DemoArgs, output: Output) -> anyhow::Result<u8> {
-    let DemoArgs { path, kill_worker } = args;
-    localstack::demo(DemoOptions { path, kill_worker, screen: output.screen }).await
+    let DemoArgs { path, kill_worker, secret, secret_file } = args;
+    let secrets = secret::given(&secret, &secret_file, settings::variable)?;
+    localstack::demo(DemoOptions { path, kill_worker, secrets, screen: output.screen }).await
 }
 
 /// `callboard migrate`.

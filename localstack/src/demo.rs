@@ -2,6 +2,7 @@
 
 mod kill_worker;
 mod place;
+mod secrets;
 mod source;
 
 use crate::client::Client;
@@ -12,14 +13,15 @@ use crate::say;
 use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::stack::{Options, Stack};
-use crate::{leftovers, worker};
+use crate::{leftovers, postgres, worker};
 use place::Place;
 pub(crate) use place::sweep_dead;
 use protocol::Status;
 use protocol::build::Build;
+use protocol::worker::Secret;
 use rules::Timing;
 use source::Source;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::stdout;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,6 +40,8 @@ pub struct DemoOptions {
     pub path: Option<PathBuf>,
     /// Kill the worker in the middle of a step, and show what becomes of the build.
     pub kill_worker: bool,
+    /// Secrets that the pipeline names.
+    pub secrets: BTreeMap<String, Secret>,
     /// Where it is shown.
     pub screen: Screen,
 }
@@ -56,7 +60,7 @@ pub async fn demo(options: DemoOptions) -> anyhow::Result<u8> {
     let mut scene = None;
     let ended = tokio::select! {
         ended = act(&mut scene, place.path(), &options) => ended,
-        code = signals.next() => Ok(code),
+        caught = signals.next() => Ok(caught.code),
     };
     if let Some(scene) = scene {
         tokio::select! {
@@ -65,15 +69,25 @@ pub async fn demo(options: DemoOptions) -> anyhow::Result<u8> {
             _ = signals.next() => {}
         }
     }
-    let clean = clear(place).await;
-    match ended? {
-        0 if !clean => Ok(LEFT),
-        code => Ok(code),
+    let (clean, told) = clear(place).await;
+    // Whether anybody reads this does not matter any more.
+    match ended {
+        Ok(code) => {
+            let _ = say::out(told);
+            Ok(if code == 0 && !clean { LEFT } else { code })
+        }
+        // The reason is what is to be read, and it comes last; that nothing is left would only stand before it.
+        Err(error) => {
+            if !clean {
+                say::err(told);
+            }
+            Err(error)
+        }
     }
 }
 
-/// Counts what is left, ends it, and removes the directory. Whether nothing was left.
-async fn clear(place: Place) -> bool {
+/// Counts what is left, ends it, and removes the directory. Whether nothing was left, and what to say of it.
+async fn clear(place: Place) -> (bool, String) {
     let dir = place.path().to_owned();
     let left = Left::faded(&dir).await;
     let (ended, gone) = leftovers::end_descendants();
@@ -87,10 +101,8 @@ async fn clear(place: Place) -> bool {
         Ok(()) => "directory removed".to_owned(),
         Err(error) => format!("{} can't be removed: {error}", dir.display()),
     };
-    // Whether anybody reads this does not matter any more.
-    let _ =
-        say::out(format_args!("processes left: {}{end}, mounts left: {}, {directory}", left.processes, left.mounts));
-    left.is_nothing() && removed.is_ok()
+    let told = format!("processes left: {}{end}, mounts left: {}, {directory}", left.processes, left.mounts);
+    (left.is_nothing() && removed.is_ok(), told)
 }
 
 struct Left {
@@ -137,6 +149,8 @@ async fn act(scene: &mut Option<Scene>, dir: &Path, options: &DemoOptions) -> an
 
 impl Scene {
     async fn set(dir: &Path, options: &DemoOptions) -> anyhow::Result<Self> {
+        let stack_dir = dir.join("board");
+        postgres::user::check(&stack_dir.join("postgres")).await?;
         let timing = if options.kill_worker { kill_worker::timing() } else { Timing::default() };
         let repository = match &options.path {
             Some(path) => std::path::absolute(path)?,
@@ -144,7 +158,7 @@ impl Scene {
         };
         let git = GitHttps::serve(&repository, dir).await?;
         let source = Source::read(&repository, &git, options.path.is_some()).await?;
-        let stack_dir = dir.join("board");
+        secrets::check(&source.spec, options)?;
         let stack = Stack::start(Options { dir: stack_dir, port: 0, database_url: None, timing: Some(timing) }).await?;
         say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
         say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
@@ -153,6 +167,7 @@ impl Scene {
     }
 
     async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
+        secrets::set(&self.client, &options.secrets).await?;
         self.client.apply(&self.source.slug, &self.source.spec).await?;
         if let Err(why) = worker::doctor(self.stack.dir()).await {
             return self.wait_in_vain(&why).await;
@@ -197,7 +212,9 @@ impl Scene {
         let build = self.client.submit(&self.source.slug).await?;
         let build = self.client.build(build.id).await?;
         say::out(format_args!("build    {} is {}: {}", build.id, build.status, waiting(&build)))?;
-        say::out(format_args!("It waits for capacity, since no sandbox works on this machine.\n\n{why}"))?;
+        say::out(format_args!(
+            "No worker was started, since no sandbox works on this machine. It waits for capacity.\n\n{why}"
+        ))?;
         Ok(NO_SANDBOX)
     }
 }

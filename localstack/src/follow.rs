@@ -9,7 +9,7 @@ mod status;
 mod view;
 
 pub use lines::Lines;
-pub use status::waiting;
+pub use status::{waiting, waiting_in_short};
 pub use view::{Json, Raw, Silent, View};
 
 use crate::client::{Client, Failed};

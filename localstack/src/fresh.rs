@@ -9,11 +9,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// All that a start may make.
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "lock",
     "postgres",
     "postgres.unfinished",
     "postgres.initial-password",
+    "postgres.passwd",
     "postgres.password",
     "postgres.log",
     "postgres.log.1",

@@ -1,5 +1,6 @@
 //! Secrets of the stack, each in a file that only its owner can read, made once.
 
+use crate::input;
 use anyhow::Context as _;
 use rand::TryRngCore as _;
 use std::fs;
@@ -38,7 +39,7 @@ pub fn kept(path: &Path, make: impl FnOnce() -> anyhow::Result<String>) -> anyho
 ///
 /// If it can't be read.
 pub fn read(path: &Path) -> anyhow::Result<Option<String>> {
-    match fs::read_to_string(path) {
+    match input::file(path, input::SETTINGS_MAX_BYTES) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),

@@ -13,6 +13,7 @@ mod download;
 pub mod follow;
 mod fresh;
 pub mod git_https;
+pub mod input;
 mod keep;
 pub mod keys;
 pub mod leftovers;
@@ -36,14 +37,18 @@ pub use database::Database;
 pub use demo::{DemoOptions, demo};
 pub use migrate::migrate;
 pub use stack::{Options, Stack};
-pub use up::{UpOptions, default_dir, up};
+pub use up::{GivenUp, UpOptions, default_dir, up};
 
 /// Writes what happens to standard error, as much of it as `CALLBOARD_LOG` says.
-pub fn log_to_stderr() {
+///
+/// # Errors
+///
+/// If it, or `CALLBOARD_LOG_FORMAT`, says nothing that can be.
+pub fn log_to_stderr() -> Result<(), edge::config::BadSetting> {
     // The process's own setting, read once.
     #[expect(clippy::disallowed_methods)]
     let (filter, format) = (std::env::var("CALLBOARD_LOG").ok(), std::env::var("CALLBOARD_LOG_FORMAT").ok());
-    edge::telemetry::start(filter.as_deref(), format.as_deref() == Some("json"));
+    edge::telemetry::start(filter.as_deref(), format.as_deref(), false)
 }
 
 /// Every function's routes, merged.

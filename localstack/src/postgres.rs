@@ -5,6 +5,8 @@
 
 mod binaries;
 mod pid_file;
+pub(crate) mod user;
+mod watch;
 
 // For the download, which ends with a look at what came.
 #[cfg(feature = "download-postgres")]
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
+use watch::Watch;
 
 /// How long a server may take until it takes connections: after a crash it reads its journal first.
 const START_MAX: Duration = Duration::from_secs(300);
@@ -36,6 +39,7 @@ pub struct Postgres {
     data: PathBuf,
     url: String,
     keeper: Keeper,
+    watch: Watch,
 }
 
 /// Its address holds the password, so it is not shown.
@@ -60,6 +64,7 @@ impl Postgres {
     /// What is missing, and how to mend it; or what the server says.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
         let data = dir.join("postgres");
+        user::check(&data).await?;
         let tools = Tools { bin: binaries::for_data(dir, &data).await?, run_as: run_as()? };
         tools.check_reach(dir)?;
         let password = password(dir)?;
@@ -71,11 +76,13 @@ impl Postgres {
         let (port, log) = (free_port()?, dir.join("postgres.log"));
         let url = format!("postgres://callboard:{password}@127.0.0.1:{port}/postgres");
         let (place, output) = (data.clone(), log.clone());
-        let spawn = move || tools.serve(&place, port, &output);
+        let watch = Watch::default();
+        let watching = watch.clone();
+        let spawn = move || tools.serve(&place, port, &output, &watching);
         let child = spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
         let care = Care { name: "Postgres", log: log.clone(), deaths_max: Some(DEATHS_MAX), ending: ENDING.into() };
-        let server = Self { keeper: Keeper::of(child, care, spawn), data, url };
+        let server = Self { keeper: Keeper::of(child, care, spawn), watch, data, url };
         server.ready(pid, &log).await?;
         Ok(server)
     }
@@ -111,6 +118,7 @@ impl Postgres {
     /// Stops it, and waits until it is gone. The data stay.
     pub async fn stop(mut self) {
         self.keeper.end().await;
+        self.watch.end().await;
         // The processes of one that was killed end by themselves, when they notice.
         let begun = Instant::now();
         while leftovers::runs("postgres", &self.data) && begun.elapsed() < ENDING[1].1 {
@@ -151,8 +159,8 @@ async fn end_outlived(data: &Path) -> anyhow::Result<()> {
 }
 
 impl Tools {
-    fn command(&self, tool: &str) -> Command {
-        let mut command = Command::new(self.bin.join(tool));
+    /// A command with the rights and the surroundings that the server has.
+    fn with_its_rights(&self, mut command: Command) -> Command {
         command.current_dir("/").env_remove("PGDATA").env("LC_ALL", "C").stdin(Stdio::null());
         // Ctrl-C in our terminal is for us: we stop the server last.
         command.process_group(0).kill_on_drop(true);
@@ -162,14 +170,17 @@ impl Tools {
         command
     }
 
-    /// The server as a child of ours: so its end is seen, and waited for.
-    fn serve(&self, data: &Path, port: u16, log: &Path) -> anyhow::Result<Child> {
+    /// The server as a child of ours: so its end is seen, and waited for. It does not outlive us.
+    fn serve(&self, data: &Path, port: u16, log: &Path, watch: &Watch) -> anyhow::Result<Child> {
         pid_file::forget_another_process(data)?;
         let output = keep::open_log(log).with_context(|| format!("{} can't be written", log.display()))?;
-        let mut command = self.command("postgres");
+        let mut command = self.with_its_rights(Command::new(self.bin.join("postgres")));
         command.arg("-D").arg(data).args(["-p", &port.to_string()]);
         command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
-        command.stdout(output.try_clone()?).stderr(output).spawn().context("Postgres can't be run")
+        let server = command.stdout(output.try_clone()?).stderr(output).spawn().context("Postgres can't be run")?;
+        let shell = |program: &str| self.with_its_rights(Command::new(program));
+        watch.over(server.id().unwrap_or(0), data, shell).context("sh can't be run")?;
+        Ok(server)
     }
 
     /// Makes the data beside their place and then moves them there: whatever interrupts this, there are whole data or none.
@@ -191,7 +202,10 @@ impl Tools {
     }
 
     async fn initdb(&self, new: &Path, given: &Path) -> anyhow::Result<()> {
-        let mut command = self.command("initdb");
+        let shown = user::Shown::write(new.with_extension("passwd"))?;
+        let program = self.bin.join("initdb");
+        let command = shown.as_ref().map_or_else(|| Command::new(&program), |shown| shown.command(&program));
+        let mut command = self.with_its_rights(command);
         command.arg("-D").arg(new).args(["-U", "callboard", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"]);
         let made = command.arg(format!("--pwfile={}", given.display())).output().await;
         let Output { status, stderr, .. } = made.context("initdb can't be run")?;

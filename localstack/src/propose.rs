@@ -1,6 +1,6 @@
 //! A pipeline for a repository that has no `callboard.yaml`, from what is found in it.
 
-use protocol::pipeline::{Network, PipelineSpec, Step};
+use protocol::pipeline::{DEFAULT_REF, Network, PipelineSpec, Step};
 
 /// What a repository is told by, and what is proposed for it: the file, then steps of a name and commands.
 type Proposal = (&'static str, &'static [(&'static str, &'static [&'static str])]);
@@ -30,7 +30,7 @@ pub fn propose(has: impl Fn(&str) -> bool, url: &str) -> Option<(&'static str, P
     };
     let spec = PipelineSpec {
         repository: url.to_owned(),
-        default_ref: "main".into(),
+        default_ref: DEFAULT_REF.into(),
         steps: steps.iter().map(step).collect(),
         env: std::collections::BTreeMap::new(),
         timeout_seconds: Some(900),

@@ -3,6 +3,15 @@
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caught {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The exit code that it stands for.
+    pub(crate) code: u8,
+}
+
 /// Listens from when it is made.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -19,8 +28,8 @@ impl Signals {
         Ok(Self { interrupt, terminate, hang_up })
     }
 
-    /// Waits for the next one; returns the exit code that it stands for.
-    pub(crate) async fn next(&mut self) -> u8 {
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) -> Caught {
         let hang_up = async {
             match &mut self.hang_up {
                 Some(signal) => signal.recv().await,
@@ -28,9 +37,9 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = self.interrupt.recv() => 130,
-            _ = self.terminate.recv() => 143,
-            _ = hang_up => 129,
+            _ = self.interrupt.recv() => Caught { name: "SIGINT", code: 130 },
+            _ = self.terminate.recv() => Caught { name: "SIGTERM", code: 143 },
+            _ = hang_up => Caught { name: "SIGHUP", code: 129 },
         }
     }
 }

@@ -1,14 +1,13 @@
 //! The stack's first tokens, and the file `callboard.env` that the command line reads.
 
 use crate::database::token_name;
-use crate::keys;
+use crate::{input, keys};
 use anyhow::Context as _;
 use edge::Shell;
 use edge::auth::{WorkerToken, new_token};
 use protocol::admin::TokenKind;
 use protocol::workspace::PlanLimits;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use store::tokens::NewToken;
 
@@ -99,7 +98,7 @@ async fn known(shell: &Shell, kept: Option<String>, kind: TokenKind, name: &str)
 ///
 /// If it can't be read.
 pub fn read(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let text = match fs::read_to_string(path) {
+    let text = match input::file(path, input::SETTINGS_MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error).with_context(|| format!("{} can't be read", path.display())),
@@ -109,7 +108,7 @@ pub fn read(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 /// A value as a shell that reads the file takes it.
-fn quoted(value: &str) -> String {
+pub(crate) fn quoted(value: &str) -> String {
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || ":/@.?=%-_,+".contains(letter);
     if value.chars().all(harmless) { value.to_owned() } else { format!("'{}'", value.replace('\'', "'\\''")) }
 }
@@ -122,6 +121,7 @@ fn unquoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_value_is_the_same_to_us_and_to_a_shell() {

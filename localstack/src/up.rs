@@ -1,15 +1,25 @@
 //! `callboard up`: a stack that stays until Ctrl-C.
 
 use crate::database::Database;
-use crate::signals::Signals;
+use crate::signals::{Caught, Signals};
 use crate::stack::{Options, Stack};
 use crate::{demo, say, tokens, worker};
-use anyhow::bail;
 use nix::unistd::Uid;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 /// The port where none is given.
 pub const PORT: u16 = 7070;
+
+/// Its own Postgres died too often to be started again.
+#[derive(Debug, thiserror::Error)]
+#[error("{how}\nPostgres died too often to be started again; the data are in {}", dir.display())]
+pub struct GivenUp {
+    /// How it died last.
+    pub how: String,
+    /// Where the data are.
+    pub dir: PathBuf,
+}
 
 /// What `up` is told.
 #[derive(Clone, Default)]
@@ -41,24 +51,22 @@ pub fn default_dir() -> PathBuf {
 ///
 /// # Errors
 ///
-/// What is missing or taken, and how to mend it; or that its Postgres died and can't be started again.
+/// What is missing or taken, and how to mend it; [`GivenUp`] if its Postgres died and can't be started again.
 pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let dir = std::path::absolute(options.dir.clone().unwrap_or_else(default_dir))?;
     let mut signals = Signals::listen()?;
     demo::sweep_dead();
     let mut stack = None;
     let ended = tokio::select! {
-        broken = run(&mut stack, &options, &dir) => broken,
-        _ = signals.next() => Ok(()),
+        broken = run(&mut stack, &options, &dir) => broken.map(|never| match never {}),
+        caught = signals.next() => Ok(caught),
     };
-    let Some(stack) = stack else { return ended };
-    if ended.is_ok() {
+    if let Ok(caught) = ended {
         // Whether anybody reads this does not matter any more.
-        let _ = say::out(match elsewhere(&stack, &options) {
-            Some(database) => format!("Stopping; the data stay in the database {}.", database.shown()),
-            None => format!("Stopping; the data stay in {}.", dir.display()),
-        });
+        let _ = say::out(stopping(caught, stack.as_ref(), &options, &dir));
     }
+    let ended = ended.map(drop);
+    let Some(stack) = stack else { return ended };
     tokio::select! {
         stopped = stack.stop() => ended.and(stopped),
         // A second signal ends at once what the first asked to end.
@@ -66,8 +74,18 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     }
 }
 
+/// Who ended it, and where the data are.
+fn stopping(caught: Caught, stack: Option<&Stack>, options: &UpOptions, dir: &Path) -> String {
+    let why = format!("Stopping on {}", caught.name);
+    match stack.map(|stack| elsewhere(stack, options)) {
+        None => format!("{why}, before it was up."),
+        Some(Some(database)) => format!("{why}; the data stay in the database {}.", database.shown()),
+        Some(None) => format!("{why}; the data stay in {}.", dir.display()),
+    }
+}
+
 /// Until the stack breaks.
-async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyhow::Result<()> {
+async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyhow::Result<Infallible> {
     if !options.no_worker {
         worker::binary()?;
     }
@@ -81,7 +99,7 @@ async fn run(slot: &mut Option<Stack>, options: &UpOptions, dir: &Path) -> anyho
     let has_worker = start_worker(stack, options).await?;
     say(stack, dir, has_worker, elsewhere(stack, options))?;
     let how = stack.broken().await;
-    bail!("{how}\nPostgres died too often to be started again; the data are in {}", dir.display())
+    Err(GivenUp { how, dir: dir.to_owned() }.into())
 }
 
 /// The database that runs elsewhere, if the stack uses one.

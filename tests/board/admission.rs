@@ -32,7 +32,11 @@ async fn a_submit_answers_201_with_the_build_and_where_it_is() {
     assert_eq!(answer.headers["location"], format!("/api/v1/builds/{id}"));
     assert_eq!(answer.body["status"], "pending");
     assert_eq!(answer.body["ref"], "v1.2");
-    assert_eq!(board.get(&format!("/api/v1/builds/{id}")).await.ok()["position"], 0);
+    let seen = board.get(&format!("/api/v1/builds/{id}")).await.ok();
+    assert_eq!((&seen["position"], &seen["waiting_for"]), (&json!(0), &json!("no_worker_matches")));
+    assert_eq!(answer.body, seen, "a submit tells what a look at the build tells");
+    let second = submit(&board, &json!({ "pipeline": "main" })).await;
+    assert_eq!(second.body["position"], 1);
     board.holds_together().await;
 }
 
@@ -106,6 +110,7 @@ async fn a_body_that_is_no_json_of_ours_is_told_apart() {
         ("application/json", "", 400, "bad_request"),
         ("application/json", "\u{0}", 400, "bad_request"),
         ("text/plain", "{\"pipeline\": \"main\"}", 415, "unsupported_media_type"),
+        ("application/json; charset=latin1", "{\"pipeline\": \"main\"}", 415, "unsupported_media_type"),
         ("application/json", huge.as_str(), 413, "too_large"),
     ];
     for (kind, body, status, code) in cases {
@@ -308,6 +313,72 @@ async fn a_list_in_place_of_an_object_is_400() {
     let answer = submit(&board, &json!(["main", null, {}])).await;
     assert_eq!(answer.said(), (400, "bad_request"));
     assert_eq!(builds(&board).await, 0);
+}
+
+/// Bodies of web-app and operator calls, with every object that a body may hold inside of another.
+fn bodies() -> [(Method, &'static str, Value); 6] {
+    let mut spec = crate::scenario::pipeline();
+    spec["registry_secrets"] = json!({ "ghcr.io": "TOKEN" });
+    spec["steps"][0]["env"] = json!({ "A": "b" });
+    let plan = json!({ "minutes_per_month": 10, "build_seconds_max": 60, "running_max": 1, "pending_max": 5 });
+    [
+        (Method::POST, "/api/v1/builds", json!({ "pipeline": "main", "ref": "v1", "env": { "A": "b" } })),
+        (Method::PUT, "/api/v1/pipelines/new", spec),
+        (Method::PUT, "/api/v1/secrets/NEW", json!({ "value": "v" })),
+        (Method::PUT, "/api/v1/admin/workspaces/new", json!({ "plan": plan.clone() })),
+        (Method::PUT, "/api/v1/admin/workspaces/acme/plan", plan),
+        (Method::POST, "/api/v1/admin/tokens", json!({ "kind": "worker", "name": "new" })),
+    ]
+}
+
+/// Where the objects of a body are, the body itself among them. Maps, whose keys are anybody's, are not.
+fn objects(body: &Value, at: &str) -> Vec<String> {
+    let inner: Vec<(String, &Value)> = match body {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (format!("{at}/{name}"), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(n, value)| (format!("{at}/{n}"), value)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    let is_map = at.ends_with("/env") || at.ends_with("/registry_secrets");
+    let own = (body.is_object() && !is_map).then(|| at.to_owned());
+    own.into_iter().chain(inner.into_iter().flat_map(|(at, value)| objects(value, &at))).collect()
+}
+
+#[tokio::test]
+async fn every_object_of_a_body_refuses_a_field_that_nobody_knows_and_a_list_in_its_place() {
+    let board = Board::new().await;
+    for (method, path, body) in bodies() {
+        let token = if path.contains("/admin/") { &board.operator } else { &board.api };
+        for at in objects(&body, "") {
+            let (mut unknown, mut list) = (body.clone(), body.clone());
+            unknown.pointer_mut(&at).expect("there")["colour"] = json!("red");
+            let fields = list.pointer_mut(&at).expect("there");
+            *fields = fields.as_object().expect("an object").values().cloned().collect();
+            for wrong in [unknown, list] {
+                let answer = board.call(method.clone(), path, token, &wrong).await;
+                assert_eq!(answer.said(), (400, "bad_request"), "{path}: {wrong}");
+            }
+        }
+        assert!(board.call(method, path, token, &body).await.status.is_success(), "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_cancel_may_be_absent_and_is_json_if_it_is_there() {
+    let board = Board::new().await;
+    let path = format!("/api/v1/builds/{}/cancel", board.submit().await);
+    for (kind, body, status) in [
+        ("text/plain", "{}", 415),
+        ("application/json", "[\"user\"]", 400),
+        ("application/json", "{\"colour\": 1}", 400),
+        ("text/plain", "", 200),
+    ] {
+        let request = Request::post(&path)
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("content-type", kind)
+            .body(axum::body::Body::from(body))
+            .expect("a request");
+        assert_eq!(board.send(request).await.status.as_u16(), status, "{kind} {body}");
+    }
 }
 
 #[tokio::test]

@@ -236,6 +236,68 @@ async fn a_live_log_ends_once_the_build_is_final_and_resumes_where_it_broke() {
     }
 }
 
+/// Calls of a web-app and an operator, with a query that each takes.
+const QUERIES: [(&str, &str, TokenKind); 5] = [
+    ("GET", "/api/v1/builds?limit=1&status=pending&pipeline=main", TokenKind::Api),
+    ("GET", "/api/v1/workspace?", TokenKind::Api),
+    ("GET", "/api/v1/admin/workspaces", TokenKind::Operator),
+    ("PUT", "/api/v1/pipelines/other?", TokenKind::Api),
+    ("POST", "/api/v1/admin/sweep?", TokenKind::Operator),
+];
+
+#[tokio::test]
+async fn a_parameter_that_nobody_knows_is_400_and_named_and_nothing_is_done() {
+    let board = Board::new().await;
+    for (method, path, kind) in QUERIES {
+        let token = if kind == TokenKind::Api { &board.api } else { &board.operator };
+        let method: Method = method.parse().expect("a method");
+        let body = if method == Method::PUT { crate::scenario::pipeline() } else { Value::Null };
+        let with = format!("{path}{}colour=red", if path.contains('?') { "&" } else { "?" });
+        let answer = board.call(method.clone(), &with, token, &body).await;
+        assert_eq!(answer.said(), (400, "bad_request"), "{method} {with}");
+        assert!(answer.body["detail"].as_str().is_some_and(|detail| detail.contains("`colour`")), "{}", answer.body);
+        assert_eq!(board.call(method.clone(), &with, "cba_nobodys", &body).await.status, StatusCode::UNAUTHORIZED);
+        if method == Method::PUT {
+            assert_eq!(board.number("select count(*) from pipelines where slug = 'other'").await, 0);
+        }
+        let _ = board.call(method, path, token, &body).await.ok();
+    }
+    let head = |path| board.call(Method::HEAD, path, &board.api, &Value::Null);
+    assert_eq!(head("/api/v1/builds?limit=1").await.status, StatusCode::OK);
+    assert_eq!(head("/api/v1/builds?colour=red").await.status, StatusCode::BAD_REQUEST);
+    let twice = board.get("/api/v1/builds?limit=1&limit=2").await;
+    assert_eq!(twice.said(), (400, "bad_request"));
+    assert!(twice.body["detail"].as_str().is_some_and(|detail| detail.contains("`limit`")), "{}", twice.body);
+}
+
+#[tokio::test]
+async fn a_worker_of_another_release_may_say_more_behind_the_question_mark() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let beat = board.work(&format!("builds/{build}/heartbeat?colour=red"), &json!({})).await;
+    assert_eq!(beat.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn where_a_log_goes_on_is_a_seq_or_422() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let path = format!("/api/v1/builds/{build}/logs");
+    let beyond = (u64::from(u32::MAX) << 32).to_string();
+    for bad in ["abc", "-1", "1.5", "", &beyond, "18446744073709551615"] {
+        let answer = board.get(&format!("{path}?after={bad}")).await;
+        assert_eq!((answer.said(), &answer.body["field"]), ((422, "invalid"), &json!("after")), "{bad}");
+        let request = Request::get(&path)
+            .header("authorization", format!("Bearer {}", board.api))
+            .header("accept", "text/event-stream")
+            .header("last-event-id", bad);
+        let answer = board.send(request.body(axum::body::Body::empty()).expect("a request")).await;
+        assert_eq!((answer.said(), &answer.body["field"]), ((422, "invalid"), &json!("Last-Event-ID")), "{bad}");
+    }
+    let far = board.get(&format!("{path}?after={}", i64::MAX)).await.ok();
+    assert_eq!((&far["chunks"], &far["complete"]), (&json!([]), &json!(false)), "more may come before it");
+}
+
 /// The document of the routes that are served; `CALLBOARD_WRITE_OPENAPI=1` writes it.
 #[test]
 fn the_openapi_document_is_that_of_the_routes() {
@@ -262,8 +324,10 @@ fn every_call_says_what_it_may_be_refused_with_and_in_which_type() {
             let responses = operation["responses"].as_object().expect("responses");
             let is_open = operation["security"] == json!([{}]);
             assert_eq!(responses.contains_key("401"), !is_open, "{method} {path}");
+            assert_eq!(responses.contains_key("400"), !is_open, "{method} {path}");
+            assert!(responses.contains_key("500") && responses.contains_key("503"), "{method} {path}");
             if operation.get("requestBody").is_some() {
-                for status in ["400", "413", "415"] {
+                for status in ["413", "415"] {
                     assert!(responses.contains_key(status), "{method} {path}: {status}");
                 }
             }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests state their own SQL, to see what is really stored")]
 
 pub mod billing;
+pub mod document;
 pub mod fairness;
 pub mod scenario;
 

@@ -1,5 +1,6 @@
 //! A board to tell stories on: a fresh database, every function's routes, and words for what happens.
 
+use crate::document;
 use axum::Router;
 use axum::body::Body;
 use edge::auth::{WorkerToken, new_token};
@@ -212,10 +213,12 @@ impl Board {
         self.send(request.body(body).expect("a request of the test itself")).await
     }
 
-    /// Any request.
+    /// Any request. Its answer must be one that the OpenAPI document lists.
     pub async fn send(&self, request: Request<Body>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.app.clone().oneshot(request).await.expect("the app answers");
         let (parts, body) = response.into_parts();
+        document::assert_lists(&method, &path, parts.status);
         let bytes = body.collect().await.expect("a whole body").to_bytes().to_vec();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Answer { status: parts.status, headers: parts.headers, bytes, body }

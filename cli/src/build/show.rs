@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use localstack::clean::plain;
-use localstack::follow::waiting;
+use localstack::follow::{waiting, waiting_in_short};
 use localstack::receipt::{status, with_steps};
 use localstack::spell::{ago, now, took};
 use localstack::table::details;
@@ -32,7 +32,7 @@ pub(super) fn table(builds: &[Build], output: Output) -> String {
 /// The one thing about a build's state that is worth a column.
 fn note(build: &Build) -> String {
     match build.status {
-        Status::Pending => build.position.map(|ahead| format!("{ahead} ahead")).unwrap_or_default(),
+        Status::Pending => waiting_in_short(build),
         Status::Running if build.cancel_requested => "cancelling".into(),
         Status::Running => build.phase.as_deref().map(plain).unwrap_or_default(),
         Status::Success => String::new(),

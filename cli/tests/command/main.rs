@@ -1,6 +1,9 @@
 //! The command as it is typed: a real process, against a small board that says what the test wants.
 
 mod follow;
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+mod up;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -179,6 +182,35 @@ async fn every_fault_of_a_pipeline_file_is_told_with_line_and_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_never_ends_is_read_within_a_limit() {
+    let zeros = || Stdio::from(std::fs::File::open("/dev/zero").expect("there"));
+    let (fake, url) = board("success").await;
+    for (args, said) in [
+        (&["pipeline", "apply", "-f", "/dev/zero"][..], "/dev/zero can't be read as a pipeline: larger than 1024 KiB"),
+        (&["pipeline", "apply", "-f", "-"], "- can't be read as a pipeline: larger than 1024 KiB"),
+        (&["secret", "set", "TOKEN"], "standard input can't be read: larger than 64 KiB"),
+        (&["secret", "set", "TOKEN", "--file", "/dev/zero"], "/dev/zero can't be a secret's value: larger than 64 KiB"),
+        (&["--env-file", "/dev/zero", "workspace", "show"], "/dev/zero can't be read: larger than 64 KiB"),
+        (&["demo", "/", "--secret-file", "TOKEN=/dev/zero"], "larger than 64 KiB"),
+    ] {
+        let mut command = command(&url, args);
+        command.stdin(zeros());
+        if args[0] == "--env-file" {
+            command.env_remove("CALLBOARD_URL");
+        }
+        let (exit, _, stderr) = run(command).await;
+        assert!(exit == 2 && stderr.contains(said), "{args:?}: {stderr}");
+    }
+    assert!(fake.seen.lock().expect("seen").is_empty(), "nothing of it is sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_value_of_a_demos_secret_is_no_argument() {
+    let (exit, _, stderr) = run(command("", &["demo", "/", "--secret", "TOKEN=hunter2"])).await;
+    assert!(exit == 2 && stderr.contains("environment variable TOKEN") && !stderr.contains("hunter2"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_secrets_value_comes_from_standard_input_and_loses_one_newline() {
     let (fake, url) = board("success").await;
     let mut command = command(&url, &["secret", "set", "TOKEN"]);
@@ -217,7 +249,7 @@ async fn a_token_goes_into_a_file_of_its_owners_alone_and_overwrites_none() {
     assert_eq!(std::fs::read_to_string(&file).expect("there"), "cbw_made\n");
     assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     let (exit, _, stderr) = create().await;
-    assert!(exit == 2 && stderr.contains("worker.token can't be made"), "{stderr}");
+    assert!(exit == 2 && stderr.contains("worker.token is there already") && stderr.contains("another"), "{stderr}");
     assert_eq!(fake.seen.lock().expect("seen").len(), 1, "no token is made that can't be kept");
 }
 

@@ -1,9 +1,8 @@
 //! `POST /api/v1/builds/{id}/cancel`: ends a build that waits, asks for the end of one that runs.
 
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use edge::{Api, Json, Rejection, Shell, json, path};
+use edge::{Api, Json, Rejection, Shell, path};
 use protocol::build::{Build, Cancel};
 use protocol::{CancelReason, EndReason, Problem, Status};
 use rules::runnable;
@@ -34,11 +33,10 @@ pub(crate) async fn cancel(
     api: Api,
     Path(id): Path<String>,
     headers: HeaderMap,
-    body: Bytes,
+    asked: Option<Json<Cancel>>,
 ) -> Result<Json<Build>, Rejection> {
     let id = path::uuid(&id)?;
-    let asked: Cancel = if body.is_empty() { Cancel::default() } else { json::parse(&body)? };
-    let reason = asked.reason.unwrap_or(CancelReason::User);
+    let reason = asked.and_then(|Json(asked)| asked.reason).unwrap_or(CancelReason::User);
     let expected = path::if_match(&headers)?;
     for _ in 0..LOOKS_MAX {
         let seen = submissions::snapshot(&shell.store, api.workspace, id).await?.ok_or(Rejection::NotFound)?;

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use edge::place::placed;
 use edge::{Api, Json, Rejection, Shell, path};
 use protocol::Problem;
 use protocol::build::{Build, Submit};
@@ -90,9 +91,11 @@ pub(crate) async fn retry(
     answer(&shell, api, admitted).await
 }
 
+/// The build as it is once it is admitted: what else is told of it is read when no lock is held any more.
 async fn answer(shell: &Shell, api: Api, admitted: Admitted) -> Result<Response, Rejection> {
     let (Admitted::New(id) | Admitted::Earlier(id)) = admitted;
-    let build = listing::build(&shell.store, api.workspace, id).await?.ok_or(Rejection::NotFound)?;
+    let listed = listing::builds(&shell.store, api.workspace, &[id]).await?;
+    let build = placed(shell, api.workspace, listed).await?.pop().ok_or(Rejection::NotFound)?;
     let location = [(LOCATION, format!("/api/v1/builds/{id}"))];
     Ok((StatusCode::CREATED, location, Json(build)).into_response())
 }

@@ -1,19 +1,16 @@
 //! `/api/v1/builds`: builds as a workspace sees its own.
 
 use crate::pipelines::etag;
-use crate::waiting::waiting_for;
 use axum::extract::{Path, Query, State};
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
+use edge::place::placed;
 use edge::{Api, Json, Rejection, Shell, path};
 use protocol::build::{Build, Builds};
 use protocol::{Problem, Status};
-use rules::Seconds;
 use rules::pipeline::is_slug;
-use rules::routing::Needs;
 use serde::Deserialize;
-use store::listing::{self, Filter, Listed};
-use store::{workers, workspaces};
+use store::listing::{self, Filter};
 use uuid::Uuid;
 
 const LIMIT: u32 = 20;
@@ -88,7 +85,7 @@ pub(crate) async fn list(
     ids.truncate(kept);
     let listed = listing::builds(&shell.store, api.workspace, &ids).await?;
     let next_cursor = if more { ids.last().map(Uuid::to_string) } else { None };
-    let builds = placed(&shell, api, listed).await?;
+    let builds = placed(&shell, api.workspace, listed).await?;
     Ok(Json(Builds { builds, next_cursor }))
 }
 
@@ -102,36 +99,8 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn read(State(shell): State<Shell>, api: Api, Path(id): Path<String>) -> Result<Response, Rejection> {
     let listed = listing::builds(&shell.store, api.workspace, &[path::uuid(&id)?]).await?;
-    let build = placed(&shell, api, listed).await?.pop().ok_or(Rejection::NotFound)?;
+    let build = placed(&shell, api.workspace, listed).await?.pop().ok_or(Rejection::NotFound)?;
     Ok(([(ETAG, etag(build.version))], Json(build)).into_response())
-}
-
-/// The builds, those that wait with their place in the queue and what they wait for.
-async fn placed(shell: &Shell, api: Api, listed: Vec<Listed>) -> Result<Vec<Build>, Rejection> {
-    if listed.iter().all(|listed| listed.build.status != Status::Pending) {
-        return Ok(listed.into_iter().map(|listed| listed.build).collect());
-    }
-    let standing = workspaces::standing(&shell.store, api.workspace, &shell.config.timing).await?;
-    let standing = standing.ok_or(Rejection::NotFound)?;
-    let able = workers::at_work(&shell.store, api.workspace).await?;
-    let ids: Vec<Uuid> = listed.iter().map(|listed| listed.build.id).collect();
-    let fronts = listing::fronts(&shell.store, api.workspace, &ids).await?;
-    let place = |Listed { mut build, number, class, requires, images }: Listed| {
-        if build.status == Status::Pending {
-            let front = fronts.iter().find(|front| Some(front.class) == class);
-            let needs = Needs::of(&requires, images.iter().map(String::as_str));
-            let head = front.map(|front| Seconds(u32::try_from(front.head_seconds).unwrap_or(0)));
-            build.position = Some(front.map_or(0, |front| position(&front.numbers, number)));
-            build.waiting_for = Some(waiting_for(standing.plan, standing.usage, head, &needs, &able));
-        }
-        build
-    };
-    Ok(listed.into_iter().map(place).collect())
-}
-
-/// How many builds are ahead of `number`, as far as the front of the queue shows them. Its numbers rise.
-fn position(front: &[i64], number: i64) -> u32 {
-    u32::try_from(front.partition_point(|ahead| *ahead < number)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -178,13 +147,5 @@ mod tests {
     fn a_filter_that_no_build_can_pass_is_named() {
         check(Asked { status: text("queued"), ..Asked::default() }, Err("status"));
         check(Asked { pipeline: text("a\0"), ..Asked::default() }, Err("pipeline"));
-    }
-
-    #[test]
-    fn a_position_counts_the_builds_ahead() {
-        let front = [3, 5, 9];
-        for (number, expected) in [(3, 0), (5, 1), (8, 2), (9, 2), (10, 3)] {
-            assert_eq!(position(&front, number), expected);
-        }
     }
 }

@@ -7,7 +7,6 @@ mod live;
 mod logs;
 mod pipelines;
 mod secrets;
-mod waiting;
 mod workspace;
 
 use edge::Routes;

@@ -33,13 +33,15 @@ pub(crate) struct Asked {
     tag = "builds",
     params(
         ("id" = Uuid, Path, description = "the build"),
-        ("after" = Option<u64>, Query, description = "the last seq that is known already; 0 if absent"),
+        ("after" = Option<u64>, Query, description = "the last seq that is known already; 0 if absent. After the log's last \
+            one there is an empty page"),
         ("Last-Event-ID" = Option<u64>, Header, description = "the same, for an event stream"),
     ),
     responses(
         (status = 200, description = "a page; `Link` leads to the next", content(
             (LogPage = "application/json"), (String = "text/plain"), (String = "text/event-stream"))),
         (status = 404, description = "unknown", body = Problem),
+        (status = 422, description = "`after` or `Last-Event-ID` is not a seq", body = Problem),
     )
 )]
 pub(crate) async fn read(
@@ -55,7 +57,7 @@ pub(crate) async fn read(
     let progress = progress.ok_or(Rejection::NotFound)?;
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.contains("text/event-stream") {
-        let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+        let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
         let after = number("Last-Event-ID", last)?.max(after);
         return Ok(live::stream(shell, api.workspace, id, after));
     }
@@ -69,8 +71,10 @@ pub(crate) async fn read(
     Ok((link, Json(page.json())).into_response())
 }
 
+/// A `seq`; 0 if none is given. None is larger than the column that holds them.
 fn number(field: &str, text: Option<&str>) -> Result<u64, Rejection> {
-    let parsed = text.map(|text| text.parse().map_err(|_| Rejection::invalid(field, "not the seq of a chunk")));
+    let seq = |text: &str| text.parse().ok().filter(|seq| i64::try_from(*seq).is_ok());
+    let parsed = text.map(|text| seq(text).ok_or_else(|| Rejection::invalid(field, "not the seq of a chunk")));
     Ok(parsed.transpose()?.unwrap_or(0))
 }
 

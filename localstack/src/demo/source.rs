@@ -5,6 +5,7 @@
 
 use crate::clean::plain;
 use crate::git_https::GitHttps;
+use crate::input::PIPELINE_MAX_BYTES;
 use crate::propose::{self, KNOWN};
 use crate::say;
 use anyhow::{Context as _, anyhow, bail};
@@ -29,7 +30,7 @@ const LONG: &str = "name: long\nsteps:\n  - name: work\n    run: |\n      for se
 
 const FILE: &str = "callboard.yaml";
 /// The largest file that is read.
-const FILE_MAX_BYTES: u64 = 1024 * 1024;
+const FILE_MAX_BYTES: u64 = PIPELINE_MAX_BYTES as u64;
 /// What a proposed file says where nobody knows the repository's address.
 const PLACEHOLDER: &str = "https://git.example/you/app.git";
 

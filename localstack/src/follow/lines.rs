@@ -201,7 +201,8 @@ mod tests {
 
     fn build(status: &str) -> Build {
         let build = json!({ "id": uuid::Uuid::nil(), "pipeline": "app", "status": status, "repository": "", "ref": "main",
-            "created_at": "2026-12-01T00:00:00Z", "step_names": ["compile", "test"], "version": 1, "position": 2 });
+            "created_at": "2026-12-01T00:00:00Z", "step_names": ["compile", "test"], "version": 1, "position": 2,
+            "waiting_for": "capacity" });
         serde_json::from_value(build).unwrap()
     }
 

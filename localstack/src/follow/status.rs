@@ -4,21 +4,53 @@ use crate::clean::plain;
 use protocol::Status;
 use protocol::build::{Build, WaitingFor};
 
+/// What a pending build waits for, in words: in a sentence, in a column, and whether its place in the line says how soon it goes.
+struct Words {
+    sentence: &'static str,
+    column: &'static str,
+    has_place: bool,
+}
+
+/// The one place for these words. A plan that can't be read, or a worker that is missing, makes the line stand still: whoever
+/// stands first in it is not the next to go.
+fn words(waiting_for: Option<WaitingFor>) -> Words {
+    let (sentence, column, has_place) = match waiting_for {
+        Some(WaitingFor::Capacity) => ("for a free worker", "", true),
+        Some(WaitingFor::RunningLimit) => {
+            ("for another build of the workspace to end (its plan's limit)", "running limit", true)
+        }
+        Some(WaitingFor::Minutes) => ("for minutes that running builds have reserved", "minutes", true),
+        Some(WaitingFor::Billing) => ("for the workspace's plan, which can't be read", "no plan", false),
+        Some(WaitingFor::NoWorkerMatches) => {
+            ("for a worker that can take it: none was seen of late", "no worker matches", false)
+        }
+        None => ("", "", true),
+    };
+    Words { sentence, column, has_place }
+}
+
+fn place(build: &Build, words: &Words) -> Option<String> {
+    match build.position.filter(|_| words.has_place)? {
+        0 => Some("next in line".into()),
+        ahead @ 1..1000 => Some(format!("{ahead} ahead")),
+        _ => Some("1000 or more ahead".into()),
+    }
+}
+
 /// What a pending build waits for, and how many are ahead of it.
 #[must_use]
 pub fn waiting(build: &Build) -> String {
-    let why = match build.waiting_for {
-        Some(WaitingFor::Capacity) | None => "for a free worker",
-        Some(WaitingFor::RunningLimit) => "for another build of the workspace to end (its plan's limit)",
-        Some(WaitingFor::Minutes) => "for minutes that running builds have reserved",
-        Some(WaitingFor::Billing) => "for the workspace's plan, which can't be read",
-        Some(WaitingFor::NoWorkerMatches) => "for a worker: none that was seen of late can take it",
-    };
-    match build.position {
-        None | Some(0) => format!("waiting {why}, next in line"),
-        Some(ahead @ 1..1000) => format!("waiting {why}, {ahead} ahead"),
-        Some(_) => format!("waiting {why}, 1000 or more ahead"),
-    }
+    let words = words(build.waiting_for);
+    let why = if words.sentence.is_empty() { "waiting".into() } else { format!("waiting {}", words.sentence) };
+    [Some(why), place(build, &words)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The same in a column.
+#[must_use]
+pub fn waiting_in_short(build: &Build) -> String {
+    let words = words(build.waiting_for);
+    let why = Some(words.column.to_owned()).filter(|why| !why.is_empty());
+    [why, place(build, &words)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What a build is at: `step` is the one whose output came last, if any did.
@@ -57,17 +89,32 @@ mod tests {
         assert_eq!(now_at(&build, step), expected);
     }
 
+    fn waits(why: Option<&str>, ahead: Option<u32>) -> [String; 2] {
+        let build = json!({ "id": uuid::Uuid::nil(), "pipeline": "app", "status": "pending", "repository": "", "ref": "main",
+            "created_at": "2026-12-01T00:00:00Z", "step_names": [], "version": 1, "waiting_for": why, "position": ahead });
+        let build: Build = serde_json::from_value(build).unwrap();
+        assert_eq!(now_at(&build, None), waiting(&build));
+        [waiting(&build), waiting_in_short(&build)]
+    }
+
     #[test]
-    fn a_waiting_build_says_why_and_how_long_the_line_is() {
-        let pending = |why: &str, ahead: u32| json!({ "status": "pending", "waiting_for": why, "position": ahead });
-        check(pending("capacity", 0), None, "waiting for a free worker, next in line");
-        check(pending("capacity", 3), None, "waiting for a free worker, 3 ahead");
-        check(
-            pending("no_worker_matches", 1000),
-            None,
-            "waiting for a worker: none that was seen of late can take it, \
-             1000 or more ahead",
-        );
+    fn a_waiting_build_says_why_and_how_long_the_line_is_if_it_moves() {
+        let limit = "for another build of the workspace to end (its plan's limit)";
+        for (why, ahead, sentence, column) in [
+            ("capacity", 0, "for a free worker, next in line", "next in line"),
+            ("capacity", 999, "for a free worker, 999 ahead", "999 ahead"),
+            ("capacity", 1000, "for a free worker, 1000 or more ahead", "1000 or more ahead"),
+            ("running_limit", 0, &format!("{limit}, next in line"), "running limit, next in line"),
+            ("running_limit", 2, &format!("{limit}, 2 ahead"), "running limit, 2 ahead"),
+            ("minutes", 1, "for minutes that running builds have reserved, 1 ahead", "minutes, 1 ahead"),
+            ("billing", 0, "for the workspace's plan, which can't be read", "no plan"),
+            ("no_worker_matches", 0, "for a worker that can take it: none was seen of late", "no worker matches"),
+            ("no_worker_matches", 7, "for a worker that can take it: none was seen of late", "no worker matches"),
+        ] {
+            assert_eq!(waits(Some(why), Some(ahead)), [format!("waiting {sentence}"), column.into()]);
+        }
+        assert_eq!(waits(None, None), ["waiting", ""], "an older board's answer to a submit says neither");
+        assert_eq!(waits(Some("capacity"), None), ["waiting for a free worker", ""]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Who calls. A web-app's and an operator's token is looked up before the handler; a worker's is checked by the one
 //! statement that its call runs, so that it costs no round trip of its own.
+//!
+//! With the token comes how strictly a call is read: a web-app's and an operator's takes no parameter that it does not know, a
+//! worker's ignores it, since workers and functions are upgraded apart.
 
-use crate::{Rejection, Shell};
+use crate::{Rejection, Shell, query};
 use axum::extract::FromRequestParts;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -89,8 +92,9 @@ impl FromRequestParts<Shell> for Api {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, shell: &Shell) -> Result<Self, Rejection> {
-        let workspace = known(parts, shell, TokenKind::Api).await?;
-        workspace.map(|workspace| Self { workspace }).ok_or(Rejection::Unauthorized)
+        let workspace = known(parts, shell, TokenKind::Api).await?.ok_or(Rejection::Unauthorized)?;
+        query::check(parts)?;
+        Ok(Self { workspace })
     }
 }
 
@@ -98,7 +102,9 @@ impl FromRequestParts<Shell> for Operator {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, shell: &Shell) -> Result<Self, Rejection> {
-        known(parts, shell, TokenKind::Operator).await.map(|_| Self)
+        known(parts, shell, TokenKind::Operator).await?;
+        query::check(parts)?;
+        Ok(Self)
     }
 }
 

@@ -1,8 +1,12 @@
 //! Configuration: read once, from the environment, with SPEC.md's numbers as defaults.
 
+mod numbers;
+
+use numbers::Numbers;
 use protocol::worker::{LogLimits, Secret};
 use rules::Timing;
 use rules::fairness::Order;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Everything that can be set. The names of the variables are those in the CloudFormation template.
@@ -57,13 +61,28 @@ impl SecretsKey {
 }
 
 /// A setting that can't be used: which, and what it should be.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(thiserror::Error, PartialEq, Eq)]
 #[error("{name}: {problem}")]
 pub struct BadSetting {
     /// The variable.
     pub name: &'static str,
-    /// What is wrong with it. Never its value.
-    pub problem: &'static str,
+    /// What is wrong with it, and what it may be. Its value only where that is a number: a text may be a secret that was put
+    /// into the wrong variable.
+    pub problem: Cow<'static, str>,
+}
+
+/// The words for people: it is what a `main` that fails prints.
+impl std::fmt::Debug for BadSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl BadSetting {
+    /// A setting that can't be used.
+    pub fn new(name: &'static str, problem: impl Into<Cow<'static, str>>) -> Self {
+        Self { name, problem: problem.into() }
+    }
 }
 
 /// How many calls are served together, unless set otherwise: enough to share a commit, few enough to answer soon.
@@ -76,11 +95,6 @@ pub const LOG_LIMITS: LogLimits = LogLimits {
     interval_ms: 1000,
     cap_bytes: 64 * 1024 * 1024,
 };
-
-/// How long the billing service may take, unless set otherwise.
-const BILLING_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may be given: a submit waits for it.
-const BILLING_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
 impl Config {
     /// Reads the environment.
@@ -100,15 +114,16 @@ impl Config {
     ///
     /// The first setting that is missing or can't be read.
     pub fn read(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, BadSetting> {
-        let database_url = lookup("CALLBOARD_DATABASE_URL").or_else(|| lookup("DATABASE_URL")).ok_or(BadSetting {
-            name: "CALLBOARD_DATABASE_URL",
-            problem: "not set; give postgres://user@host/database",
-        })?;
-        let key = lookup("CALLBOARD_SECRETS_KEY").ok_or(BadSetting { name: "CALLBOARD_SECRETS_KEY", problem: KEY })?;
-        let secrets_key = SecretsKey::parse(&key).ok_or(BadSetting { name: "CALLBOARD_SECRETS_KEY", problem: KEY })?;
+        let database_url = lookup("CALLBOARD_DATABASE_URL")
+            .or_else(|| lookup("DATABASE_URL"))
+            .ok_or_else(|| BadSetting::new("CALLBOARD_DATABASE_URL", "not set; give postgres://user@host/database"))?;
+        let no_key = || BadSetting::new("CALLBOARD_SECRETS_KEY", KEY);
+        let key = lookup("CALLBOARD_SECRETS_KEY").ok_or_else(no_key)?;
+        let secrets_key = SecretsKey::parse(&key).ok_or_else(no_key)?;
         let number = Numbers(&lookup);
-        let connections = number.read("CALLBOARD_DATABASE_CONNECTIONS", 1)?.clamp(1, 1000);
-        let batch_max = number.read("CALLBOARD_BATCH_MAX", BATCH_MAX)?.clamp(1, 1000);
+        let connections = number.within("CALLBOARD_DATABASE_CONNECTIONS", 1, 1..=1000)?;
+        let batch_max = number.within("CALLBOARD_BATCH_MAX", BATCH_MAX, 1..=1000)?;
+        let timing = number.timing()?;
         Ok(Self {
             database_url,
             database_connections: u32::try_from(connections).unwrap_or(1000),
@@ -116,89 +131,17 @@ impl Config {
             claim_order: match lookup("CALLBOARD_CLAIM_ORDER") {
                 None => Order::default(),
                 Some(word) => Order::parse(word.trim())
-                    .ok_or(BadSetting { name: "CALLBOARD_CLAIM_ORDER", problem: "neither oldest nor fair" })?,
+                    .ok_or_else(|| BadSetting::new("CALLBOARD_CLAIM_ORDER", "neither oldest nor fair"))?,
             },
             secrets_key,
-            timing: number.timing()?,
+            timing,
             log: number.log()?,
-            billing: number.billing()?,
+            billing: number.billing(&timing)?,
         })
     }
 }
 
 const KEY: &str = "not a key; give <id>:<64 hex digits>, such as k1:$(openssl rand -hex 32)";
-
-struct Numbers<F>(F);
-
-impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
-    fn read(&self, name: &'static str, default: u64) -> Result<u64, BadSetting> {
-        match (self.0)(name) {
-            None => Ok(default),
-            Some(text) => text.trim().parse().map_err(|_| BadSetting { name, problem: "not a whole number" }),
-        }
-    }
-
-    fn ms(&self, name: &'static str, default: Duration) -> Result<Duration, BadSetting> {
-        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
-        Ok(Duration::from_millis(self.read(name, default)?))
-    }
-
-    fn timing(&self) -> Result<Timing, BadSetting> {
-        let spec = Timing::default();
-        let timing = Timing {
-            lease: self.ms("CALLBOARD_LEASE_MS", spec.lease)?,
-            heartbeat_every: self.ms("CALLBOARD_HEARTBEAT_EVERY_MS", spec.heartbeat_every)?,
-            lease_grace: self.ms("CALLBOARD_LEASE_GRACE_MS", spec.lease_grace)?,
-            deadline_max: self.ms("CALLBOARD_DEADLINE_MAX_MS", spec.deadline_max)?,
-            deadline_grace: self.ms("CALLBOARD_DEADLINE_GRACE_MS", spec.deadline_grace)?,
-            reap_every: self.ms("CALLBOARD_REAP_EVERY_MS", spec.reap_every)?,
-            queue_expiry: self.ms("CALLBOARD_QUEUE_EXPIRY_MS", spec.queue_expiry)?,
-            retention: self.ms("CALLBOARD_RETENTION_MS", spec.retention)?,
-            kill_grace: self.ms("CALLBOARD_KILL_GRACE_MS", spec.kill_grace)?,
-            fence_margin: self.ms("CALLBOARD_FENCE_MARGIN_MS", spec.fence_margin)?,
-            late_logs: self.ms("CALLBOARD_LATE_LOGS_MS", spec.late_logs)?,
-            idempotency: self.ms("CALLBOARD_IDEMPOTENCY_MS", spec.idempotency)?,
-            billing_refresh: self.ms("CALLBOARD_BILLING_REFRESH_MS", spec.billing_refresh)?,
-            billing_stale: self.ms("CALLBOARD_BILLING_STALE_MS", spec.billing_stale)?,
-        };
-        if timing.heartbeat_every >= timing.lease {
-            let problem = "not shorter than CALLBOARD_LEASE_MS: every lease would lapse";
-            return Err(BadSetting { name: "CALLBOARD_HEARTBEAT_EVERY_MS", problem });
-        }
-        Ok(timing)
-    }
-
-    fn billing(&self) -> Result<Option<BillingService>, BadSetting> {
-        let Some(url) = (self.0)("CALLBOARD_BILLING_URL") else { return Ok(None) };
-        let name = "CALLBOARD_BILLING_TOKEN";
-        let token = (self.0)(name).ok_or(BadSetting { name, problem: "not set, though CALLBOARD_BILLING_URL is" })?;
-        let name = "CALLBOARD_BILLING_TIMEOUT_MS";
-        let timeout = self.ms(name, BILLING_TIMEOUT)?;
-        if !(Duration::from_millis(1)..=BILLING_TIMEOUT_MAX).contains(&timeout) {
-            return Err(BadSetting { name, problem: "give 1 to 10000" });
-        }
-        let timing = self.timing()?;
-        if timing.billing_refresh >= timing.billing_stale {
-            let problem =
-                "not shorter than CALLBOARD_BILLING_STALE_MS: every plan would be stale before it is asked for";
-            return Err(BadSetting { name: "CALLBOARD_BILLING_REFRESH_MS", problem });
-        }
-        Ok(Some(BillingService { url, token: Secret(token.trim().to_owned()), timeout }))
-    }
-
-    fn log(&self) -> Result<LogLimits, BadSetting> {
-        let bytes = |name, default: usize| {
-            let read = self.read(name, u64::try_from(default).unwrap_or(u64::MAX))?;
-            usize::try_from(read).map_err(|_| BadSetting { name, problem: "too large" })
-        };
-        Ok(LogLimits {
-            max_chunk_bytes: bytes("CALLBOARD_LOG_CHUNK_BYTES", LOG_LIMITS.max_chunk_bytes)?,
-            max_batch_bytes: bytes("CALLBOARD_LOG_BATCH_BYTES", LOG_LIMITS.max_batch_bytes)?,
-            interval_ms: self.read("CALLBOARD_LOG_INTERVAL_MS", LOG_LIMITS.interval_ms)?,
-            cap_bytes: self.read("CALLBOARD_LOG_CAP_BYTES", LOG_LIMITS.cap_bytes)?,
-        })
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -209,6 +152,98 @@ mod tests {
         let always = [("DATABASE_URL", "postgres://localhost/x"), ("CALLBOARD_SECRETS_KEY", key.as_str())];
         let all: Vec<_> = always.iter().chain(set).collect();
         Config::read(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    /// Every variable of a number, with the least and the most that it may be.
+    const NUMBERS: [(&str, u64, u64); 21] = [
+        ("CALLBOARD_DATABASE_CONNECTIONS", 1, 1000),
+        ("CALLBOARD_BATCH_MAX", 1, 1000),
+        ("CALLBOARD_LEASE_MS", 1000, 86_400_000),
+        ("CALLBOARD_HEARTBEAT_EVERY_MS", 100, 86_400_000),
+        ("CALLBOARD_LEASE_GRACE_MS", 0, 86_400_000),
+        ("CALLBOARD_DEADLINE_MAX_MS", 1000, 86_400_000),
+        ("CALLBOARD_DEADLINE_GRACE_MS", 0, 86_400_000),
+        ("CALLBOARD_REAP_EVERY_MS", 1000, 86_400_000),
+        ("CALLBOARD_QUEUE_EXPIRY_MS", 1000, 315_360_000_000),
+        ("CALLBOARD_RETENTION_MS", 1000, 315_360_000_000),
+        ("CALLBOARD_KILL_GRACE_MS", 0, 86_400_000),
+        ("CALLBOARD_FENCE_MARGIN_MS", 0, 86_400_000),
+        ("CALLBOARD_LATE_LOGS_MS", 0, 86_400_000),
+        ("CALLBOARD_IDEMPOTENCY_MS", 1000, 315_360_000_000),
+        ("CALLBOARD_BILLING_REFRESH_MS", 1000, 86_400_000),
+        ("CALLBOARD_BILLING_STALE_MS", 1000, 86_400_000),
+        ("CALLBOARD_BILLING_TIMEOUT_MS", 1, 10_000),
+        ("CALLBOARD_LOG_CHUNK_BYTES", 1024, 524_288),
+        ("CALLBOARD_LOG_BATCH_BYTES", 1024, 524_288),
+        ("CALLBOARD_LOG_INTERVAL_MS", 10, 60_000),
+        ("CALLBOARD_LOG_CAP_BYTES", 1024, 1_099_511_627_776),
+    ];
+
+    /// What is said about a setting beside a billing service; empty if it is fine by itself.
+    fn said(name: &'static str, value: &str) -> String {
+        let billed = [("CALLBOARD_BILLING_URL", "https://b.example"), ("CALLBOARD_BILLING_TOKEN", "t")];
+        match read(&[&billed[..], &[(name, value)]].concat()) {
+            Err(bad) if bad.problem.contains("; give ") => bad.to_string(),
+            // Fine by itself, though perhaps not beside the defaults of others.
+            Ok(_) | Err(_) => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_number_that_cant_work_is_refused_with_its_name_its_value_and_what_is_allowed() {
+        for (name, least, most) in NUMBERS {
+            let allowed = format!("; give {least} to {most}");
+            let huge = [(most + 1).to_string(), u64::MAX.to_string(), "9".repeat(30)];
+            let small = least.checked_sub(1).map(|below| below.to_string()).into_iter().chain(["-1".to_owned()]);
+            for value in huge.into_iter().chain(small) {
+                assert_eq!(said(name, &value), format!("{name}: {value} can't work{allowed}"));
+            }
+            for text in ["", "ten", "1.5", "0x10", "1 000", &"9".repeat(60)] {
+                assert_eq!(said(name, text), format!("{name}: not a whole number{allowed}"), "{text:?}");
+            }
+            assert_eq!([said(name, &least.to_string()), said(name, &format!(" {most} "))], ["", ""], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_main_that_fails_prints_words_for_people() {
+        let bad = read(&[("CALLBOARD_LEASE_MS", "0")]).err().expect("no lease is that short");
+        assert_eq!(format!("{bad:?}"), "CALLBOARD_LEASE_MS: 0 can't work; give 1000 to 86400000");
+    }
+
+    #[test]
+    fn every_number_is_in_the_table() {
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let key = format!("k1:{}", "07".repeat(32));
+        let _ = Config::read(|name| {
+            asked.borrow_mut().insert(name);
+            match name {
+                "CALLBOARD_SECRETS_KEY" => Some(key.clone()),
+                "CALLBOARD_DATABASE_URL" | "CALLBOARD_BILLING_URL" | "CALLBOARD_BILLING_TOKEN" => Some("x".into()),
+                _ => None,
+            }
+        });
+        let numbers = |name: &&str| ["_MS", "_BYTES", "_MAX", "_CONNECTIONS"].iter().any(|end| name.ends_with(end));
+        let known: std::collections::BTreeSet<_> = NUMBERS.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(asked.into_inner().into_iter().filter(numbers).collect::<std::collections::BTreeSet<_>>(), known);
+    }
+
+    #[test]
+    fn numbers_that_cant_work_beside_each_other_are_refused() {
+        for (set, refused) in [
+            (&[("CALLBOARD_LEASE_MS", "30000")][..], "CALLBOARD_HEARTBEAT_EVERY_MS"),
+            (&[("CALLBOARD_LEASE_MS", "30001"), ("CALLBOARD_REAP_EVERY_MS", "30001")], ""),
+            (&[("CALLBOARD_FENCE_MARGIN_MS", "140000")], "CALLBOARD_LEASE_GRACE_MS"),
+            (&[("CALLBOARD_FENCE_MARGIN_MS", "139999")], ""),
+            (&[("CALLBOARD_REAP_EVERY_MS", "180001")], "CALLBOARD_REAP_EVERY_MS"),
+            (&[("CALLBOARD_REAP_EVERY_MS", "180000")], ""),
+            (&[("CALLBOARD_RETENTION_MS", "599999")], "CALLBOARD_RETENTION_MS"),
+            (&[("CALLBOARD_RETENTION_MS", "600000")], ""),
+            (&[("CALLBOARD_LOG_BATCH_BYTES", "65535")], "CALLBOARD_LOG_BATCH_BYTES"),
+            (&[("CALLBOARD_LOG_BATCH_BYTES", "65536")], ""),
+        ] {
+            assert_eq!(read(set).map_or_else(|bad| bad.name, |_| ""), refused, "{set:?}");
+        }
     }
 
     #[test]

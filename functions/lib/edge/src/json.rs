@@ -2,10 +2,10 @@
 
 use crate::Rejection;
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,20 +17,46 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
-        if !is_json(&request) {
+        if !is_json(request.headers()) {
             return Err(Rejection::UnsupportedMediaType);
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(|refused| match refused.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Rejection::TooLarge("the body is larger than this call allows".into()),
-            _ => Rejection::BadRequest("the body ended early".into()),
-        })?;
-        parse(&bytes).map(Self)
+        parse(&whole(request, state).await?).map(Self)
     }
 }
 
-fn is_json(request: &Request) -> bool {
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+/// A body that may be absent: `None` if there is not a byte of it.
+impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
+    type Rejection = Rejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Rejection> {
+        let is_json = is_json(request.headers());
+        match &whole(request, state).await?[..] {
+            [] => Ok(None),
+            _ if !is_json => Err(Rejection::UnsupportedMediaType),
+            bytes => parse(bytes).map(Self).map(Some),
+        }
+    }
+}
+
+async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Rejection> {
+    Bytes::from_request(request, state).await.map_err(|refused| match refused.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Rejection::TooLarge("the body is larger than this call allows".into()),
+        _ => Rejection::BadRequest("the body ended early".into()),
+    })
+}
+
+/// Whether a body is announced as JSON, which is UTF-8: in another charset it would be read as what it is not.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let mut parts = kind.split(';').map(str::trim);
+    let is_utf8 = |parameter: &str| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+        }
+        Some(_) | None => true,
+    };
+    parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) && parts.all(is_utf8)
 }
 
 /// Reads `bytes` as JSON.
@@ -78,5 +104,29 @@ fn without_values(message: &str) -> String {
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(kind: &str) -> bool {
+        is_json(&HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]))
+    }
+
+    #[test]
+    fn json_is_utf8_whatever_else_is_said_of_it() {
+        for fine in [
+            "application/json",
+            "Application/JSON ;charset=UTF-8",
+            "application/json; charset=\"utf-8\"",
+            "application/json; charset=utf8; profile=x",
+        ] {
+            assert!(announced(fine), "{fine}");
+        }
+        for bad in ["application/json; charset=latin1", "application/json;x=y; Charset = \"utf-16\"", "text/json", ""] {
+            assert!(!announced(bad), "{bad}");
+        }
     }
 }

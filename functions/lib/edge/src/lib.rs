@@ -7,6 +7,8 @@ pub mod combine;
 pub mod config;
 pub mod json;
 pub mod path;
+pub mod place;
+mod query;
 pub mod rejection;
 pub mod request;
 pub mod seal;

@@ -1,8 +1,11 @@
 //! The same routes behind Lambda and behind a socket.
 
+use crate::config::BadSetting;
+use crate::query::Calls;
 use crate::{Config, Rejection, Routes, Shell, request, telemetry};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::middleware::{Next, from_fn};
 use std::error::Error;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::path::Operation;
@@ -48,17 +51,17 @@ fn call_problems_by_their_type(operation: &mut Operation) {
 /// What any call may be refused with, besides what its route says of itself.
 fn add_common_refusals(operation: &mut Operation) {
     let open = operation.security.as_ref().is_some_and(|security| security.contains(&SecurityRequirement::default()));
-    let mut refusals = vec![("503", "the database does not answer, or another call was in the way: try again")];
+    let mut refusals = vec![
+        ("500", "our fault; the logs know the request_id"),
+        ("503", "the database does not answer, or another call was in the way: try again"),
+    ];
     if !open {
+        refusals.push(("400", "a part of the address, a header, or the body is not what this call takes"));
         refusals.push(("401", "no token, or one that is unknown, revoked or of another kind"));
     }
-    if operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty()) {
-        refusals.push(("400", "a part of the address, or the body, is not what this call takes"));
-    }
     if operation.request_body.is_some() {
-        refusals.push(("400", "the body is not the JSON that this call takes"));
         refusals.push(("413", "the body is too large"));
-        refusals.push(("415", "the body is not application/json"));
+        refusals.push(("415", "the body is not application/json, or in another charset than UTF-8"));
     }
     for (status, description) in refusals {
         let problem = Ref::from_schema_name("Problem");
@@ -70,8 +73,13 @@ fn add_common_refusals(operation: &mut Operation) {
 
 /// The routes as a service: with request ids, limits, and a problem for every refusal.
 pub fn app(routes: Routes, shell: Shell) -> Router {
-    let (router, _document) = routes.split_for_parts();
-    finish(router, shell)
+    let (router, document) = routes.split_for_parts();
+    let calls = Calls::of(&document);
+    let mark = move |mut request: Request, next: Next| {
+        calls.mark(&mut request);
+        next.run(request)
+    };
+    finish(router.layer(from_fn(mark)), shell)
 }
 
 /// Puts around `router` what every request gets.
@@ -80,7 +88,7 @@ pub fn finish(router: Router<Shell>, shell: Shell) -> Router {
         .fallback(|| async { http::StatusCode::NOT_FOUND })
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(axum::middleware::from_fn(request::around))
+        .layer(from_fn(request::around))
         .with_state(shell)
 }
 
@@ -97,14 +105,14 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
     #[expect(clippy::disallowed_methods)]
     let env = |name: &str| std::env::var(name).ok();
     let on_lambda = env("AWS_LAMBDA_RUNTIME_API").is_some();
-    let json = on_lambda || env("CALLBOARD_LOG_FORMAT").as_deref() == Some("json");
-    telemetry::start(env("CALLBOARD_LOG").as_deref(), json);
+    telemetry::start(env("CALLBOARD_LOG").as_deref(), env("CALLBOARD_LOG_FORMAT").as_deref(), on_lambda)?;
     let app = app(routes, Shell::new(Config::from_env()?)?);
     if on_lambda {
         return lambda_http::run(app).await;
     }
     let listen = env("CALLBOARD_LISTEN").unwrap_or_else(|| "127.0.0.1:8080".into());
-    let listener = tokio::net::TcpListener::bind(&listen).await?;
+    let unheard = |error| BadSetting::new("CALLBOARD_LISTEN", format!("can't listen on {listen:?}: {error}"));
+    let listener = tokio::net::TcpListener::bind(&listen).await.map_err(unheard)?;
     tracing::info!(listen = %listener.local_addr()?, "serving");
     Ok(axum::serve(listener, app).await?)
 }

@@ -26,10 +26,8 @@ impl Shell {
     ///
     /// [`BadSetting`] if the database's address can't be read, or there can be no such billing service.
     pub fn new(config: Config) -> Result<Self, BadSetting> {
-        let store = Store::connect_lazy(&config.database_url, config.database_connections).map_err(|_| BadSetting {
-            name: "CALLBOARD_DATABASE_URL",
-            problem: "not an address of a Postgres database",
-        })?;
+        let store = Store::connect_lazy(&config.database_url, config.database_connections)
+            .map_err(|_| BadSetting::new("CALLBOARD_DATABASE_URL", "not an address of a Postgres database"))?;
         let seal = Seal::new(&config.secrets_key);
         let billing = Billing::new(&config)?;
         Ok(Self { store, config: Arc::new(config), seal, billing })

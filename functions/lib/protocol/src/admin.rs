@@ -1,5 +1,6 @@
 //! What an operator says: workspaces, plans, tokens, workers, sweeps (SPEC.md, Operator calls).
 
+use crate::object;
 use crate::worker::Secret;
 use crate::workspace::{PlanLimits, Workspace};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct PutWorkspace {
     /// Its plan; without one nothing of it is admitted or claimed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanLimits>,
 }
 

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod build;
 pub mod log;
+mod object;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod pipeline_problems;

@@ -1,5 +1,6 @@
 //! Pipelines: what a build of one runs (SPEC.md, 2), and the same shape for the file `callboard.yaml`.
 
+use crate::object;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use time::OffsetDateTime;
@@ -8,6 +9,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
+
+/// What is built where neither the pipeline nor the build names it: a repository's default branch has any name.
+pub const DEFAULT_REF: &str = "HEAD";
 
 /// What a step's processes may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -52,10 +56,12 @@ fn host() -> String {
 pub struct PipelineSpec {
     /// Where its source is: `https://`, no credentials.
     pub repository: String,
-    /// The branch, tag or commit that is built when a build names none.
-    #[serde(default = "main")]
+    /// The branch, tag or commit that is built when a build names none; `HEAD`, what the repository itself has as its default,
+    /// if absent.
+    #[serde(default = "head")]
     pub default_ref: String,
     /// What is run, in order.
+    #[serde(deserialize_with = "object::list")]
     pub steps: Vec<Step>,
     /// Variables of every step.
     #[serde(default, skip_serializing_if = "Env::is_empty")]
@@ -80,8 +86,8 @@ pub struct PipelineSpec {
     pub submodules: bool,
 }
 
-fn main() -> String {
-    "main".into()
+fn head() -> String {
+    DEFAULT_REF.into()
 }
 
 /// A pipeline as the board shows it.

@@ -14,7 +14,7 @@ pub use duration::{BadDuration, parse_duration, spell_duration};
 pub use fault::{Fault, Faults, Place};
 pub use write::write;
 
-use crate::pipeline::PipelineSpec;
+use crate::pipeline::{DEFAULT_REF, PipelineSpec};
 use crate::pipeline_problems::{LABELS_MAX, is_label, is_registry};
 use fields::{Field, Fields, Reader};
 use rules::pipeline::{ENV_MAX, is_env_name, is_slug};
@@ -71,7 +71,7 @@ pub fn parse(text: &str, given: Given<'_>) -> Result<PipelineFile, Faults> {
 fn spec(fields: &Fields<'_>, given: Given<'_>, reader: &mut Reader) -> PipelineSpec {
     PipelineSpec {
         repository: given_or(given.repository, "repository", fields, reader, repository),
-        default_ref: fields.get("ref").and_then(|field| git_ref(&field, reader)).unwrap_or_else(|| "main".into()),
+        default_ref: fields.get("ref").and_then(|field| git_ref(&field, reader)).unwrap_or_else(|| DEFAULT_REF.into()),
         steps: step::steps(fields, reader),
         env: fields.get("env").map(|field| reader.env(&field)).unwrap_or_default(),
         timeout_seconds: fields.get("timeout").and_then(|field| reader.duration(&field)),

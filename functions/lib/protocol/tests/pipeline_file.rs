@@ -39,6 +39,16 @@ fn read(text: &str) -> PipelineFile {
 }
 
 #[test]
+fn without_a_ref_what_the_repository_has_as_its_default_is_built() {
+    let text = "name: a\nrepository: https://git.example/a\nsteps:\n  - name: b\n    run: make\n";
+    let PipelineFile { slug, spec } = read(text);
+    assert_eq!(spec.default_ref, "HEAD");
+    assert!(!write(&slug, &spec).contains("ref:"), "what is at its default is left out");
+    let json = serde_json::json!({ "repository": "https://git.example/a", "steps": spec.steps });
+    assert_eq!(serde_json::from_value::<PipelineSpec>(json).unwrap(), spec);
+}
+
+#[test]
 fn a_whole_file_is_read_as_it_stands() {
     let PipelineFile { slug, spec } = read(WHOLE);
     assert_eq!(slug, "hello");

@@ -33,15 +33,13 @@ impl Service {
     ///
     /// [`BadSetting`] if its address or token can't be used, or the system's certificates are needed and missing.
     pub fn new(settings: &BillingService) -> Result<Self, BadSetting> {
-        let url = address(&settings.url).ok_or(BadSetting { name: "CALLBOARD_BILLING_URL", problem: URL })?;
+        let url = address(&settings.url).ok_or_else(|| BadSetting::new("CALLBOARD_BILLING_URL", URL))?;
         let token = settings.token.clone();
         if !(1..=4096).contains(&token.0.len()) || !token.0.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BadSetting { name: "CALLBOARD_BILLING_TOKEN", problem: "give visible ASCII characters" });
+            return Err(BadSetting::new("CALLBOARD_BILLING_TOKEN", "give visible ASCII characters"));
         }
-        let http = client(&url, settings.timeout).map_err(|_| BadSetting {
-            name: "CALLBOARD_BILLING_URL",
-            problem: "https needs this system's certificates",
-        })?;
+        let http = client(&url, settings.timeout)
+            .map_err(|_| BadSetting::new("CALLBOARD_BILLING_URL", "https needs this system's certificates"))?;
         Ok(Self { http, url, token, timeout: settings.timeout })
     }
 

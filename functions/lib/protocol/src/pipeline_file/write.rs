@@ -1,7 +1,7 @@
 //! A pipeline as a file: what `callboard pipeline show --file` prints, and what a proposal for a repository is.
 
 use super::duration::spell_duration;
-use crate::pipeline::{Network, PipelineSpec, Step};
+use crate::pipeline::{DEFAULT_REF, Network, PipelineSpec, Step};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -11,7 +11,9 @@ pub fn write(slug: &str, spec: &PipelineSpec) -> String {
     let mut file = Lines::default();
     file.entry(0, "name", slug);
     file.entry(0, "repository", &spec.repository);
-    file.entry(0, "ref", &spec.default_ref);
+    if spec.default_ref != DEFAULT_REF {
+        file.entry(0, "ref", &spec.default_ref);
+    }
     file.timeout(0, spec.timeout_seconds);
     file.map(0, "env", &spec.env);
     file.list(0, "secrets", &spec.secrets);

@@ -1,20 +1,53 @@
-//! What keeps a pending build waiting: the first reason that would keep it even if all others went away.
+//! Where a pending build stands: how many are ahead of it, and what keeps it waiting, which is the first reason that would keep
+//! it even if all others went away. Submit tells it as well as the calls that read builds.
 
-use protocol::build::WaitingFor;
+use crate::{Rejection, Shell};
+use protocol::Status;
+use protocol::build::{Build, WaitingFor};
 use rules::Seconds;
 use rules::budget::{Grant, Plan, Usage, reserve};
 use rules::routing::Needs;
-use store::workers::Able;
+use store::listing::{self, Listed};
+use store::workers::{self, Able};
+use store::workspaces;
+use uuid::Uuid;
+
+/// The builds of a workspace, those that wait with their place in the queue and what they wait for. Nothing is locked: another
+/// call may change it a moment later.
+///
+/// # Errors
+///
+/// [`Rejection::Store`] if the database fails; [`Rejection::NotFound`] if there is no such workspace.
+pub async fn placed(shell: &Shell, workspace: Uuid, listed: Vec<Listed>) -> Result<Vec<Build>, Rejection> {
+    if listed.iter().all(|listed| listed.build.status != Status::Pending) {
+        return Ok(listed.into_iter().map(|listed| listed.build).collect());
+    }
+    let standing = workspaces::standing(&shell.store, workspace, &shell.config.timing).await?;
+    let standing = standing.ok_or(Rejection::NotFound)?;
+    let able = workers::at_work(&shell.store, workspace).await?;
+    let ids: Vec<Uuid> = listed.iter().map(|listed| listed.build.id).collect();
+    let fronts = listing::fronts(&shell.store, workspace, &ids).await?;
+    let place = |Listed { mut build, number, class, requires, images }: Listed| {
+        if build.status == Status::Pending {
+            let front = fronts.iter().find(|front| Some(front.class) == class);
+            let needs = Needs::of(&requires, images.iter().map(String::as_str));
+            let head = front.map(|front| Seconds(u32::try_from(front.head_seconds).unwrap_or(0)));
+            build.position = Some(front.map_or(0, |front| position(&front.numbers, number)));
+            build.waiting_for = Some(waiting_for(standing.plan, standing.usage, head, &needs, &able));
+        }
+        build
+    };
+    Ok(listed.into_iter().map(place).collect())
+}
+
+/// How many builds are ahead of `number`, as far as the front of the queue shows them. Its numbers rise.
+fn position(front: &[i64], number: i64) -> u32 {
+    u32::try_from(front.partition_point(|ahead| *ahead < number)).unwrap_or(u32::MAX)
+}
 
 /// Decides what a pending build of a workspace waits for. `head` is how long the oldest build of its queue asks to
 /// run, which is the next to go.
-pub(crate) fn waiting_for(
-    plan: Option<Plan>,
-    usage: Usage,
-    head: Option<Seconds>,
-    needs: &Needs,
-    workers: &[Able],
-) -> WaitingFor {
+fn waiting_for(plan: Option<Plan>, usage: Usage, head: Option<Seconds>, needs: &Needs, workers: &[Able]) -> WaitingFor {
     let Some(plan) = plan else { return WaitingFor::Billing };
     if lacks_minutes(plan, usage, head.unwrap_or(Seconds::ZERO)) {
         WaitingFor::Minutes
@@ -71,5 +104,13 @@ mod tests {
         let docker = Able { isolation: vec!["docker".into()], labels: vec!["arch=arm64".into()] };
         check(Some(PLAN), Usage::default(), &[docker], WaitingFor::NoWorkerMatches);
         check(Some(PLAN), Usage::default(), &[bubblewrap(&["arch=arm64", "x=y"])], WaitingFor::Capacity);
+    }
+
+    #[test]
+    fn a_position_counts_the_builds_ahead() {
+        let front = [3, 5, 9];
+        for (number, expected) in [(3, 0), (5, 1), (8, 2), (9, 2), (10, 3)] {
+            assert_eq!(position(&front, number), expected);
+        }
     }
 }
