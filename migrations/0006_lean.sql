@@ -344,7 +344,7 @@ create function claim_builds(
     sealed jsonb
 ) language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-set lock_timeout = '2s' as $$
+set enable_memoize = off set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_only uuid[];
