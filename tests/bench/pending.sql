@@ -13,7 +13,7 @@ with queues as (
     returning id, workspace_id, class_id, number
 ), specs as (
     insert into build_specs (build_id, workspace_id, pipeline_id, pipeline_slug, repository, git_ref, steps, env)
-    select n.id, n.workspace_id, q.pipeline, 'main', q.spec ->> 'repository', 'main', q.spec -> 'steps', '{}'
+    select n.id, n.workspace_id, q.pipeline, 'main', q.spec ->> 'repository', 'main', (q.spec -> 'steps')::json, '{}'
     from new n join queues q on q.id = n.workspace_id
 ), heads as (
     insert into log_heads (build_id) select id from new

@@ -250,6 +250,7 @@ async fn sql_grants_what_the_rule_grants() {
     use rules::budget::{Grant, Plan, Usage, reserve};
     let board = Board::new().await;
     let build = board.submit().await;
+    seen_a_moment_ago(&board).await;
     for (month, longest, charged, reserved, timeout) in [
         (6000, 1800, 0, 0, 1800),
         (6000, 1800, 5000, 0, 1800),
@@ -284,35 +285,50 @@ async fn sql_grants_what_the_rule_grants() {
             running: u32::from(reserved > 0),
             pending: 1,
         };
-        let row = claim_once(&board).await;
         let expected = match reserve(plan, usage, Seconds(timeout)) {
             Grant::Run(seconds) => ("claimed".to_owned(), Some(seconds.0)),
             Grant::Exhausted | Grant::Wait | Grant::RunningLimit => ("none".to_owned(), None),
         };
-        assert_eq!(row, expected, "{month} {longest} {charged} {reserved} {timeout}");
+        for one in [ALONE, AMONG_OTHERS] {
+            let row = claim_once(&board, one).await;
+            assert_eq!(row, expected, "{one} {month} {longest} {charged} {reserved} {timeout}");
+        }
     }
 }
 
-/// Calls `claim_builds` in a transaction that is rolled back: its outcome, and what it reserved.
-async fn claim_once(board: &Board) -> (String, Option<u32>) {
+const ALONE: &str = "claim_build($1, $2, $3, 'w', '1', 'h', '{bubblewrap}', '{}', 60000, 1800, 1::smallint, 900000)";
+const AMONG_OTHERS: &str =
+    "claim_builds($1, $2, array[$3::uuid], '{w}', '{1}', '{h}', '{bubblewrap}', '{}', 60000, 1800,
+    1::smallint, 900000, '{}', '{}', null)";
+
+/// Has the worker of [`claim_once`] known, so that its claim is not a first one.
+async fn seen_a_moment_ago(board: &Board) {
+    board
+        .execute(
+            "insert into workers (token_id, host_id, name, version, isolation, labels, classes, seen_at)
+             select id, 'h', 'w', '1', '{bubblewrap}', '{}', array(select id from classes), now() from tokens where kind = 'worker'",
+        )
+        .await;
+}
+
+/// Calls a function in a transaction that is rolled back: its outcome, and what it reserved.
+async fn claim_once(board: &Board, function: &str) -> (String, Option<u32>) {
     use sqlx::Row as _;
     let token = edge::WorkerToken::of(&board.worker);
     let mut tx = board.pool.begin().await.expect("a transaction");
-    let row = sqlx::query(
-        "select outcome, build from claim_builds($1, $2, array[$3::uuid], '{w}', '{1}', '{h}', '{bubblewrap}', '{}', 60000, 1800,
-             1::smallint, 900000, '{}', '{}', null)",
-    )
-    .bind(&token.id)
-    .bind(&token.digest)
-    .bind(Uuid::new_v4())
-    .fetch_one(&mut *tx)
-    .await
-    .expect("claim_builds answers");
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!("select outcome, build from {function}")))
+        .bind(&token.id)
+        .bind(&token.digest)
+        .bind(Uuid::new_v4())
+        .fetch_one(&mut *tx)
+        .await
+        .expect("the function answers");
     let reserved = sqlx::query("select max_duration_seconds from builds where id = $1 and status = 'running'")
         .bind(row.get::<Option<Uuid>, _>(1))
         .fetch_optional(&mut *tx)
         .await
         .expect("the build is there");
+    tx.rollback().await.expect("rolled back");
     let reserved = reserved.map(|row| u32::try_from(row.get::<i32, _>(0)).expect("not negative"));
     (row.get(0), reserved)
 }

@@ -15,8 +15,23 @@ async fn refused(board: &Board, statement: &str, name: &str) {
 async fn a_final_status_is_never_changed() {
     let board = Board::new().await;
     let build = board.ended("success").await;
-    for change in ["status = 'failed', end_reason = 'internal'", "charged_seconds = 0", "ended_at = now()"] {
+    for change in [
+        "status = 'failed', end_reason = 'internal'",
+        "charged_seconds = 0",
+        "ended_at = now()",
+        "status = 'running', ended_at = null, charged_seconds = null, completed = false",
+    ] {
         refused(&board, &format!("update builds set {change} where id = '{build}'"), "builds_final_is_final").await;
+    }
+    // What the trigger does not watch: no status becomes another one without its reason or its end.
+    for (status, name) in [
+        ("failed", "builds_reason_fits_status"),
+        ("timed_out", "builds_reason_fits_status"),
+        ("cancelled", "builds_reason_fits_status"),
+        ("running", "builds_running_is_leased"),
+        ("pending", "builds_pending_is_unclaimed"),
+    ] {
+        refused(&board, &format!("update builds set status = '{status}' where id = '{build}'"), name).await;
     }
 }
 
@@ -61,6 +76,59 @@ async fn every_check_of_a_build_refuses_what_breaks_it() {
     ];
     for (build, change, name) in cases {
         refused(&board, &format!("update builds set {change} where id = '{build}'"), name).await;
+    }
+}
+
+/// Each status with every mixture of what can be wrong, or not, with the columns that a check looks at.
+const EVERY_BUILD: &str = "
+    select jsonb_populate_record(null::builds, jsonb_build_object('id', uuid_v7(), 'timeout_seconds', timeout, 'status', status,
+        'class_id', 1, 'end_reason', reason, 'claimed_by', token, 'claim_id', case when claim then uuid_v7() end,
+        'started_at', case when started then now() end, 'lease_expires_at', case when lease then now() end,
+        'ended_at', case when ended then now() end, 'max_duration_seconds', longest, 'charged_seconds', charged,
+        'completed', completed, 'cancel_reason', cancel)) as build
+    from unnest('{running,success}'::text[]) status, unnest('{internal,null}'::text[]) reason, unnest('{a,null}'::text[]) token,
+        unnest('{t,f}'::bool[]) claim, unnest('{t,f}'::bool[]) started, unnest('{t,f}'::bool[]) lease,
+        unnest('{t,f}'::bool[]) ended, unnest('{-1,0,5,null}'::int[]) longest, unnest('{-1,0,5,6,null}'::int[]) charged,
+        unnest('{t,f}'::bool[]) completed, unnest('{user,null}'::text[]) cancel, unnest('{0,9}'::int[]) timeout";
+
+#[tokio::test]
+async fn what_is_asked_briefly_of_a_build_is_what_is_asked_at_length() {
+    let board = Board::new().await;
+    let briefly = format!(
+        "create function briefly_holds(b builds) returns bool language plpgsql as $$
+             begin return build_holds(b); exception when check_violation then return false; end $$;
+         create table every_build as {EVERY_BUILD}"
+    );
+    for statement in briefly.split_inclusive("$$;") {
+        board.execute(statement).await;
+    }
+    let different = "select count(*) from every_build where (build_breaks(build) is null) <> briefly_holds(build)";
+    assert_eq!(board.number(different).await, 0);
+    let holding = "select count(distinct (build).status) from every_build where build_breaks(build) is null";
+    assert_eq!(board.number(holding).await, 2, "both statuses have rows that hold");
+}
+
+#[tokio::test]
+async fn every_check_of_a_queue_and_of_the_ledger_refuses_what_breaks_it() {
+    let board = Board::new().await;
+    board.submit().await;
+    let cases = [
+        ("update queues set head_number = null", "queues_have_a_head_while_pending"),
+        ("update queues set head_seconds = null", "queues_have_a_head_while_pending"),
+        ("update queues set pending = 0", "queues_have_a_head_while_pending"),
+        ("update queues set pending = -1", "queues_have_a_head_while_pending"),
+        (
+            "update queues set pending = 0, head_number = null, head_seconds = null, open = true",
+            "queues_are_closed_while_empty",
+        ),
+        (
+            "insert into charges (build_id, workspace_id, month, seconds, charged_at)
+             select uuid_v7(), id, charged_month, -1, now() from workspaces",
+            "charges_are_not_negative",
+        ),
+    ];
+    for (statement, name) in cases {
+        refused(&board, statement, name).await;
     }
 }
 

@@ -17,6 +17,7 @@ mod endings;
 mod fair;
 mod faults;
 mod lambda;
+mod lean;
 mod leases;
 mod logs;
 mod outages;

@@ -378,7 +378,7 @@ impl Board {
 }
 
 /// What must be so at any time when nothing is under way: words, and a query that counts what is not so.
-pub const INVARIANTS: [(&str, &str); 9] = [
+pub const INVARIANTS: [(&str, &str); 11] = [
     (
         "running, reserved and pending are those of the builds",
         "select count(*) from workspaces w cross join lateral (
@@ -400,8 +400,19 @@ pub const INVARIANTS: [(&str, &str); 9] = [
     (
         "a queue is open where the rule lets its head start, and only there",
         "select count(*) from queues q join workspaces w on w.id = q.workspace_id left join plans p on p.workspace_id = w.id
-         where q.open <> (q.pending > 0 and coalesce(
-             queue_is_open(q.head_seconds, w.running, w.reserved_seconds, w.charged_seconds, p), false))",
+         where q.open <> (q.pending > 0 and not coalesce(p.lapsed, true) and queue_is_open(q.head_seconds, w.running,
+             w.reserved_seconds, w.charged_seconds, p.seconds_per_month, p.build_seconds_max, p.running_max))",
+    ),
+    (
+        "a workspace whose queue is closed while builds wait in it knows that one may be",
+        "select count(*) from queues q join workspaces w on w.id = q.workspace_id
+         where q.pending > 0 and not q.open and not w.has_closed",
+    ),
+    (
+        "a workspace's row has its plan, and the board's order",
+        "select count(*) from workspaces w cross join board b left join plans p on p.workspace_id = w.id and not p.lapsed
+         where w.fair <> b.fair or (w.plan_seconds_per_month, w.plan_build_seconds_max, w.plan_running_max, w.plan_fetched_at)
+             is distinct from (p.seconds_per_month, p.build_seconds_max, p.running_max, p.fetched_at)",
     ),
     (
         "under fair order a queue knows how many builds of its workspace run",

@@ -95,7 +95,7 @@ impl<'a> Round<'a> {
             match self.ask(shell).await {
                 Ok(served) => self.take_in(shell, served).await?,
                 // The same claim_id won elsewhere: asked again, the store answers with that build.
-                Err(store::Error::Conflict(_)) if self.calls.len() == 1 => {}
+                Err(store::Error::Conflict(_)) if self.calls.len() == 1 => self.known.repeats = true,
                 Err(error) => return Err(error.into()),
             }
             if self.answers.iter().all(Option::is_some) {

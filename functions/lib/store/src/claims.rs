@@ -45,6 +45,14 @@ pub struct Known {
     pub skip: Vec<Uuid>,
     /// A workspace to wait for.
     pub wait: Option<Uuid>,
+    /// One of the claims met itself elsewhere: it is looked for first.
+    pub repeats: bool,
+}
+
+impl Known {
+    fn is_nothing(&self) -> bool {
+        self.verified.is_empty() && self.skip.is_empty() && self.wait.is_none() && !self.repeats
+    }
 }
 
 /// What a call came to.
@@ -71,12 +79,57 @@ pub async fn serve(
     known: &Known,
 ) -> Result<Served, Error> {
     fail::fail_point!("claim.asked");
+    let rows = match claims {
+        [claim] if known.is_nothing() => one(store, fleet, claim, timing).await?,
+        claims => many(store, fleet, claims, timing, known).await?,
+    };
+    fail::fail_point!("claim.taken");
+    let mut served = Served::default();
+    for row in rows {
+        row.read(&mut served)?;
+    }
+    Ok(served)
+}
+
+/// What most calls are, by the statements that cost least.
+async fn one(store: &Store, fleet: Fleet<'_>, claim: &ClaimRequest, timing: &Timing) -> Result<Vec<Row>, Error> {
+    Ok(sqlx::query_as!(
+        Row,
+        r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
+               submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
+               sealed as "sealed: Json<Vec<Sealed>>"
+           from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
+        fleet.token.0,
+        fleet.token.1,
+        claim.claim_id,
+        claim.worker.name,
+        claim.worker.version,
+        claim.worker.host_id,
+        fleet.isolation,
+        fleet.labels,
+        ms(timing.lease),
+        seconds(timing.deadline_max),
+        rules::runnable::RULES_VERSION,
+        ms(timing.billing_stale),
+    )
+    .fetch_all(&store.pool)
+    .await?)
+}
+
+async fn many(
+    store: &Store,
+    fleet: Fleet<'_>,
+    claims: &[&ClaimRequest],
+    timing: &Timing,
+    known: &Known,
+) -> Result<Vec<Row>, Error> {
     // Whoever asks for several slots at once is one worker.
     let workers: BTreeMap<_, _> =
         claims.iter().map(|claim| ((&claim.worker.host_id, &claim.worker.name), &claim.worker.version)).collect();
-    let rows = sqlx::query_as!(
+    Ok(sqlx::query_as!(
         Row,
-        r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, spec as "spec: Json<Spec>",
+        r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
+               submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
                sealed as "sealed: Json<Vec<Sealed>>"
            from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"#,
         fleet.token.0,
@@ -96,13 +149,7 @@ pub async fn serve(
         known.wait,
     )
     .fetch_all(&store.pool)
-    .await?;
-    fail::fail_point!("claim.taken");
-    let mut served = Served::default();
-    for row in rows {
-        row.read(&mut served)?;
-    }
-    Ok(served)
+    .await?)
 }
 
 struct Row {
@@ -112,12 +159,32 @@ struct Row {
     workspace: Option<Uuid>,
     max_seconds: Option<i32>,
     deadline_in_ms: Option<i64>,
-    spec: Option<Json<Spec>>,
+    repository: Option<String>,
+    git_ref: Option<String>,
+    commit_sha: Option<String>,
+    submodules: Option<bool>,
+    steps: Option<Json<Vec<Step>>>,
+    env: Option<Json<Env>>,
+    secrets: Option<Vec<String>>,
+    clone_secret: Option<String>,
     sealed: Option<Json<Vec<Sealed>>>,
 }
 
 impl Row {
-    fn read(self, served: &mut Served) -> Result<(), Error> {
+    fn spec(&mut self) -> Option<Spec> {
+        Some(Spec {
+            repository: self.repository.take()?,
+            git_ref: self.git_ref.take()?,
+            commit_sha: self.commit_sha.take(),
+            submodules: self.submodules?,
+            steps: self.steps.take()?.0,
+            env: self.env.take()?.0,
+            secrets: self.secrets.take()?,
+            clone_secret: self.clone_secret.take(),
+        })
+    }
+
+    fn read(mut self, served: &mut Served) -> Result<(), Error> {
         let (build, workspace) = (self.build.unwrap_or_default(), self.workspace.unwrap_or_default());
         let claimed = match self.outcome.as_str() {
             "unverified" => {
@@ -127,7 +194,7 @@ impl Row {
             "claimed" | "repeat" => Claimed::Build(Box::new(Taken {
                 build,
                 workspace,
-                spec: self.spec.map(|spec| spec.0).ok_or_else(|| Error::Unreadable(format!("the spec of {build}")))?,
+                spec: self.spec().ok_or_else(|| Error::Unreadable(format!("the spec of {build}")))?,
                 max_duration_seconds: self.max_seconds.unwrap_or(0),
                 deadline_in_ms: self.deadline_in_ms.unwrap_or(0),
                 sealed: self.sealed.map(|sealed| sealed.0).unwrap_or_default(),
@@ -188,8 +255,8 @@ pub struct Taken {
     pub sealed: Vec<Sealed>,
 }
 
-/// What a build runs: its row of `build_specs`, as JSON.
-#[derive(Debug, Deserialize)]
+/// What a build runs.
+#[derive(Debug)]
 pub struct Spec {
     /// Where its source is.
     pub repository: String,
