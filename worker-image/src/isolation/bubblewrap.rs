@@ -6,6 +6,7 @@
 mod abilities;
 mod host;
 
+use super::guarantees::Trying;
 use super::plan::{INSIDE, Orders, Plan};
 use super::{Isolation, Running, StartError, Task};
 use crate::clock::millis;
@@ -133,6 +134,10 @@ impl Isolation for Bubblewrap {
         }
         let why = "this worker has the bubblewrap back end alone, which runs `image: host`";
         Err(StartError::Image(format!("image {image:?} can't be run: {why}")))
+    }
+
+    fn guarantees(&self) -> Trying<'_> {
+        async { Vec::new() }.boxed()
     }
 
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {

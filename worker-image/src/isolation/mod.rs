@@ -3,12 +3,14 @@
 //! Running a step without isolation is not offered.
 
 pub mod bubblewrap;
+pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
 
 use crate::clock::Boot;
 use futures::future::BoxFuture;
+use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
 use protocol::pipeline::Network;
@@ -115,6 +117,9 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     ///
     /// [`StartError::Image`].
     fn takes(&self, image: &str) -> Result<(), StartError>;
+
+    /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
+    fn guarantees(&self) -> Trying<'_>;
 
     /// Starts a task.
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>>;
