@@ -3,6 +3,7 @@
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
 use super::plan::{Env, INSIDE, Plan, PlanFile};
+use super::seccomp;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -36,6 +37,11 @@ pub fn run() -> i32 {
             if code == 128 + Signal::SIGTERM as i32 {
                 reap_the_rest(linger);
             }
+            if code == 128 + Signal::SIGSYS as i32 {
+                eprintln!(
+                    "callboard: the program was ended at a system call of another architecture: 32-bit programs can't run"
+                );
+            }
             code
         }
         Err(error) => {
@@ -46,6 +52,8 @@ pub fn run() -> i32 {
 }
 
 fn start() -> io::Result<(Pid, Duration)> {
+    // Before there is a thread, or a word of the build's own is read.
+    seccomp::apply()?;
     let plan = take_plan()?;
     let linger = Duration::from_millis(plan.linger_ms);
     setrlimit(Resource::RLIMIT_NPROC, PROCESSES_MAX, PROCESSES_MAX)?;

@@ -7,6 +7,7 @@ pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
+pub mod seccomp;
 
 use crate::clock::Boot;
 use futures::future::BoxFuture;

@@ -4,6 +4,7 @@
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
 
 mod board;
+mod calls;
 mod course;
 mod fleet;
 mod forge;
