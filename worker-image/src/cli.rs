@@ -48,6 +48,9 @@ pub enum Command {
         #[arg(long)]
         build: String,
     },
+    /// Become a sandbox. Started by `guard`.
+    #[command(hide = true)]
+    Enter(EnterArgs),
     /// Be the way out of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Egress(EgressArgs),
@@ -79,6 +82,20 @@ pub struct EgressArgs {
     /// HOST:PORT that may be reached although it is not public; may be repeated.
     #[arg(long)]
     pub allow: Vec<Allowed>,
+}
+
+/// `enter`.
+#[derive(Debug, Args)]
+pub struct EnterArgs {
+    /// The files of control groups that take processes; may be repeated.
+    #[arg(long = "group")]
+    pub groups: Vec<PathBuf>,
+    /// The user and group to become.
+    #[arg(long)]
+    pub user: Option<u32>,
+    /// The program to become, and its arguments.
+    #[arg(last = true)]
+    pub command: Vec<String>,
 }
 
 /// `doctor`.

@@ -1,6 +1,6 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, isolation};
 use clap::Parser as _;
@@ -9,11 +9,17 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    // Whoever started us may have left descriptors open; no sandbox is to inherit them.
-    close_fds::set_fds_cloexec(3, &[]);
     let cli = Cli::parse();
+    // Whoever started us may have left descriptors open; no sandbox is to inherit them. What a guard leaves open is for it.
+    if !matches!(cli.command, Command::Enter(_)) {
+        close_fds::set_fds_cloexec(3, &[]);
+    }
     let descriptors = descriptors::raise_descriptors();
     match cli.command {
+        Command::Enter(EnterArgs { groups, user, command }) => {
+            eprintln!("callboard-worker: {}", guard::enter::enter(&groups, user, &command));
+            ExitCode::FAILURE
+        }
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         Command::Egress(EgressArgs { socket, allow, .. }) => {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)

@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The most processes of one sandbox.
-const PROCESSES_MAX: u64 = 4096;
 /// How many descriptors a program may open unless it asks for more: what the worker has is too much for one that closes all
 /// that it may have.
 const DESCRIPTORS: u64 = 1024;
+/// From -1000, never, to 1000, first.
+const OOM_SCORE: &str = "500";
 /// What a shell says of a program that can't be started.
 const NOT_STARTED: i32 = 127;
 const REAP_EVERY: Duration = Duration::from_millis(10);
@@ -56,7 +56,9 @@ fn start() -> io::Result<(Pid, Duration)> {
     seccomp::apply()?;
     let plan = take_plan()?;
     let linger = Duration::from_millis(plan.linger_ms);
-    setrlimit(Resource::RLIMIT_NPROC, PROCESSES_MAX, PROCESSES_MAX)?;
+    // Where it is short of memory, this host is to end builds before anything of its own.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).ok();
+    setrlimit(Resource::RLIMIT_NPROC, plan.processes_max.into(), plan.processes_max.into())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
     let mut env = plan.egress.map(relay).transpose()?.map(proxy_env).unwrap_or_default();

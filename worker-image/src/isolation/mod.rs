@@ -3,6 +3,7 @@
 //! Running a step without isolation is not offered.
 
 pub mod bubblewrap;
+pub mod cgroup;
 pub mod guarantees;
 pub mod init;
 mod limits;

@@ -118,13 +118,29 @@ impl Worker {
         names.filter(|name| !name.starts_with('.')).collect()
     }
 
-    /// Nothing of any build is left, neither a process nor a directory.
+    /// The directories of this builds root's control groups, if it has any.
+    pub(crate) fn groups(&self) -> Vec<PathBuf> {
+        let lines = fs::read_to_string(self.root.join(".groups")).unwrap_or_default();
+        lines.lines().map(PathBuf::from).filter(|group| group.exists()).collect()
+    }
+
+    /// The control groups of tasks.
+    pub(crate) fn tasks(&self) -> Vec<PathBuf> {
+        let entries = self.groups().into_iter().flat_map(|group| fs::read_dir(group).into_iter().flatten().flatten());
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+
+    /// Nothing of any build is left, neither a process, nor a control group, nor a directory.
     pub(crate) fn is_tidy(&self) {
         self.is_tidy_but_for(&[]);
     }
 
     pub(crate) fn is_tidy_but_for(&self, sites: &[String]) {
-        let is_tidy = || self.all_left().is_empty() && self.sites().iter().all(|site| sites.contains(site));
+        let is_tidy = || {
+            self.all_left().is_empty()
+                && self.tasks().is_empty()
+                && self.sites().iter().all(|site| sites.contains(site))
+        };
         eventually("a tidy builds root", || is_tidy().then_some(()));
     }
 }
@@ -139,6 +155,7 @@ impl Drop for Worker {
         for pid in self.all_left() {
             proc::signal(pid, Signal::SIGKILL);
         }
+        callboard_worker::isolation::cgroup::end_leftovers(&self.root).ok();
     }
 }
 
