@@ -9,6 +9,7 @@ pub mod client;
 mod ending;
 pub mod enter;
 mod lines;
+mod measure;
 mod watch;
 
 use crate::clock::Boot;
@@ -17,6 +18,7 @@ use crate::isolation::cgroup::Group;
 use crate::isolation::plan::{Orders, Report};
 use crate::mark::Mark;
 use lines::Lines;
+use measure::Measure;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
@@ -59,7 +61,8 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     orders.group.as_ref().map_or(Ok(()), |group| group.make(&orders.limits))?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
-    let mut watch = Watch::new(orders, sandbox, lines, File::from(status));
+    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes)?;
+    let mut watch = Watch::new(orders, sandbox, lines, File::from(status), measure);
     watch.until_it_is_over()?;
     let exceeded = watch.exceeded();
     orders.group.as_ref().map_or(Ok(()), Group::end)?;

@@ -2,6 +2,7 @@
 
 use super::ending::{self, Ending};
 use super::lines::Lines;
+use super::measure::Measure;
 use crate::clock::Boot;
 use crate::isolation::Exceeded;
 use crate::isolation::cgroup::Group;
@@ -14,8 +15,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-/// The longest wait: `poll` stands still in a suspend, the fence does not.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The longest wait: `poll` stands still in a suspend, the fence does not; and the disk is measured on another thread.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
 pub(super) struct Watch {
     sandbox: Child,
@@ -24,6 +25,7 @@ pub(super) struct Watch {
     status: File,
     told: Vec<u8>,
     group: Option<Group>,
+    measure: Measure,
     fence_at: Boot,
     kill_grace: Duration,
     ending: Option<Ending>,
@@ -31,10 +33,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(orders: &Orders, sandbox: Child, lines: Lines, status: File) -> Self {
+    pub(super) fn new(orders: &Orders, sandbox: Child, lines: Lines, status: File, measure: Measure) -> Self {
         let kill_grace = Duration::from_millis(orders.kill_grace_ms);
         let (group, fence_at) = (orders.group.clone(), orders.fence_at);
-        Self { sandbox, lines, status, told: Vec::new(), group, fence_at, kill_grace, ending: None, exit: None }
+        Self {
+            sandbox,
+            lines,
+            status,
+            told: Vec::new(),
+            group,
+            measure,
+            fence_at,
+            kill_grace,
+            ending: None,
+            exit: None,
+        }
     }
 
     pub(super) fn until_it_is_over(&mut self) -> io::Result<()> {
@@ -55,7 +68,8 @@ impl Watch {
 
     /// The limit that it met. To be asked before the group is gone.
     pub(super) fn exceeded(&self) -> Option<Exceeded> {
-        self.group.as_ref().is_some_and(Group::ran_out_of_memory).then_some(Exceeded::Memory)
+        let (disk, memory) = (self.measure.is_over(), self.group.as_ref().is_some_and(Group::ran_out_of_memory));
+        disk.then_some(Exceeded::Disk).or(memory.then_some(Exceeded::Memory))
     }
 
     pub(super) fn report(&self, started: bool) -> Report {
@@ -102,6 +116,10 @@ impl Watch {
     }
 
     fn end_what_is_due(&mut self) {
+        // Whoever has filled the disk has no use for a grace.
+        if self.measure.is_over() {
+            self.kill();
+        }
         match self.ending {
             None if self.fence_at.has_come() => self.begin_to_end(true),
             Some(ending) if ending.kill_at.has_come() => self.kill(),

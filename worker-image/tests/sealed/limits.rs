@@ -130,3 +130,25 @@ async fn the_groups_of_a_worker_that_was_killed_are_ended_by_the_next_and_no_oth
     worker.is_tidy();
     assert!(theirs.groups().iter().chain(&others).any(|group| fs::exists(group).unwrap()));
 }
+
+/// Writes 200 MB in two directories, and more as long as it is let.
+const FILLS: &str = "mkdir -p deep/er; head -c 100000000 /dev/zero >deep/er/file; while :; do head -c 100000000 /dev/zero >$HOME/file; sleep 1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_fills_the_disk_is_ended_as_such_and_its_neighbour_goes_on() {
+    let Some((board, forge, worker)) = set_up(&["--disk-mib", "150"]).await else { return };
+    let neighbour = neighbour(&board, &forge);
+    let report = board.report(board.offer(job(&forge.url(), vec![step("fill", &[FILLS])]))).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::DiskFull)), "{}", board.log());
+    assert!(report.error_message.unwrap().contains("disk"));
+    goes_on(&board, neighbour).await;
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_may_hold_as_much_as_its_limit() {
+    let Some((board, forge, _worker)) = set_up(&["--disk-mib", "150"]).await else { return };
+    let holds = step("hold", &["head -c 100000000 /dev/zero >file", "sleep 2"]);
+    let report = board.report(board.offer(job(&forge.url(), vec![holds]))).await;
+    assert_eq!((report.status, report.end_reason), (Status::Success, None), "{}", board.log());
+}
