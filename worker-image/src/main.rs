@@ -25,6 +25,16 @@ fn main() -> ExitCode {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
+        Command::Try { what } => match isolation::trial::attempt(what) {
+            Ok(said) => {
+                println!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("callboard-worker: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
@@ -62,14 +72,18 @@ fn tell(format: LogFormat) {
 }
 
 fn examine(args: &DoctorArgs, descriptors: u64) -> ExitCode {
-    let findings = match args.place() {
-        Ok(place) => doctor::examine(&place, args.slots, descriptors),
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
+    let examined = args
+        .place()
+        .and_then(|place| Ok(runtime?.block_on(doctor::examine(&place, args.slots, descriptors, args.accepted()))));
+    let examined = match examined {
+        Ok(examined) => examined,
         Err(error) => {
             eprintln!("callboard-worker: {error:#}");
             return ExitCode::FAILURE;
         }
     };
-    let json = || serde_json::to_string_pretty(&findings).unwrap_or_default() + "\n";
-    print!("{}", if args.json { json() } else { doctor::table(&findings) });
-    if doctor::is_fit(&findings) { ExitCode::SUCCESS } else { ExitCode::from(69) }
+    let json = || serde_json::to_string_pretty(&examined).unwrap_or_default() + "\n";
+    print!("{}", if args.json { json() } else { examined.text() });
+    if examined.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(69) }
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks, and before the first.
+/// Before the first look; twice as long before each further one, up to the longest pause.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// So long a look works at a time, and then rests nine times as long.
 const AT_A_TIME: Duration = Duration::from_millis(20);
@@ -34,8 +35,10 @@ impl Measure {
         let (measure, directories) = (Self::default(), directories.to_vec());
         let over = Arc::clone(&measure.0);
         let looks = move || {
+            let mut pause = FIRST_LOOK;
             while !over.load(Ordering::Relaxed) {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(pause);
+                pause = LOOK_EVERY.min(pause * 2);
                 if is_over(&directories, bytes_max) {
                     over.store(true, Ordering::Relaxed);
                 }

@@ -9,6 +9,8 @@ pub mod init;
 mod limits;
 pub mod plan;
 pub mod seccomp;
+pub mod trial;
+mod trials;
 
 use crate::clock::Boot;
 use futures::future::BoxFuture;
@@ -106,6 +108,14 @@ pub enum StartError {
     Image(String),
     /// The back end itself is at fault.
     Trouble(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(why) | Self::Trouble(why) => f.write_str(why),
+        }
+    }
 }
 
 /// A back end.
