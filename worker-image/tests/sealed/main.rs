@@ -8,6 +8,7 @@ mod calls;
 mod course;
 mod fleet;
 mod forge;
+mod inside;
 mod limits;
 mod output;
 mod refusals;
