@@ -5,12 +5,17 @@ use crate::fleet::is_root;
 use crate::{Board, set_up};
 use protocol::Status;
 use protocol::log::Stream;
+use protocol::worker::Job;
 use std::os::unix::fs::MetadataExt as _;
 use tokio::net::TcpListener;
 
 /// Runs a step of `commands`, which says what it finds in lines that begin with `found:`.
 async fn findings(board: &Board, url: &str, commands: &[&str]) -> Vec<String> {
-    let report = board.report(board.offer(job(url, vec![step("seek", commands)]))).await;
+    findings_of(board, job(url, vec![step("seek", commands)])).await
+}
+
+async fn findings_of(board: &Board, job: Job) -> Vec<String> {
+    let report = board.report(board.offer(job)).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
     let log = board.log_of(Stream::Stdout);
     log.lines().filter_map(|line| line.strip_prefix("found: ")).map(str::to_owned).collect()
@@ -21,21 +26,29 @@ async fn the_workers_token_and_environment_are_nowhere() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     // The step must not find its own words.
     let pattern = format!("[{}]{}", &TOKEN[..1], &TOKEN[1..]);
-    let found = findings(
-        &board,
-        &forge.url(),
+    let seek = step(
+        "seek",
         &[
-            &format!("cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -a '{pattern}' | sed 's/^/found: /'"),
+            &format!(
+                "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -a '{pattern}' | sed 's/^/found: /'"
+            ),
             "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -a 'CALLBOARD_[UWA]' | sed 's/^/found: /' || true",
-            &format!("grep -rslaI '{pattern}' / --exclude-dir=proc --exclude-dir=usr --exclude-dir=sys | sed 's/^/found: /'"),
+            &format!(
+                "grep -rslaI '{pattern}' / --exclude-dir=proc --exclude-dir=usr --exclude-dir=sys | sed 's/^/found: /'"
+            ),
             &format!("ls -A '{}' 2>/dev/null | sed 's/^/found: /'", worker.root.display()),
             "for fd in /proc/[0-9]*/fd/*; do case $(readlink $fd) in pipe:*|/dev/null|/run/callboard/*|socket:*|'') ;; \
              /proc/*) ;; *) echo found: $fd $(readlink $fd) ;; esac; done",
         ],
-    )
-    .await;
+    );
+    let found = findings_of(&board, job(&forge.url(), vec![seek.clone()])).await;
     assert!(found.is_empty(), "{found:?}");
     assert!(!board.log().contains(TOKEN));
+    board.heard().chunks.clear();
+    let mut planted = job(&forge.url(), vec![seek]);
+    planted.env.insert("PLANTED".into(), TOKEN.into());
+    let found = findings_of(&board, planted).await;
+    assert!(found.contains(&format!("PLANTED={TOKEN}")), "what is there is found: {found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
