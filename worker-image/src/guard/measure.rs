@@ -1,13 +1,16 @@
 //! How much disk a build's directories hold, looked at now and then on a thread of its own: it delays nobody, and is gone with
 //! the process.
 
+use crate::isolation::cgroup::Group;
 use nix::dir::Dir;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +33,9 @@ const ENTRY_BYTES: u64 = 512;
 pub(super) struct Measure(Arc<AtomicBool>);
 
 impl Measure {
-    /// Watches whether what is in `directories` comes to more than `bytes_max`.
-    pub(super) fn start(directories: &[PathBuf], bytes_max: u64) -> io::Result<Self> {
+    /// Watches whether what is in `directories`, or was deleted and is kept open by a process of `group`, comes to more than
+    /// `bytes_max`.
+    pub(super) fn start(directories: &[PathBuf], bytes_max: u64, group: Option<Group>) -> io::Result<Self> {
         let (measure, directories) = (Self::default(), directories.to_vec());
         let over = Arc::clone(&measure.0);
         let looks = move || {
@@ -39,7 +43,8 @@ impl Measure {
             while !over.load(Ordering::Relaxed) {
                 thread::sleep(pause);
                 pause = LOOK_EVERY.min(pause * 2);
-                if is_over(&directories, bytes_max) {
+                let processes = group.as_ref().map(Group::processes).unwrap_or_default();
+                if is_over(&directories, bytes_max, &processes) {
                     over.store(true, Ordering::Relaxed);
                 }
             }
@@ -54,7 +59,7 @@ impl Measure {
     }
 }
 
-fn is_over(directories: &[PathBuf], bytes_max: u64) -> bool {
+fn is_over(directories: &[PathBuf], bytes_max: u64, processes: &[i32]) -> bool {
     let mut look = Look { bytes_max, bytes: 0, pending: 0, shared: BTreeSet::new(), working_since: Instant::now() };
     for directory in directories {
         // What changes under the look is seen by the next one.
@@ -62,7 +67,9 @@ fn is_over(directories: &[PathBuf], bytes_max: u64) -> bool {
             return true;
         }
     }
-    false
+    let devices: BTreeSet<u64> = directories.iter().filter_map(|top| Some(fs::metadata(top).ok()?.dev())).collect();
+    processes.iter().for_each(|pid| look.deleted(*pid, &devices));
+    look.is_too_much()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +154,21 @@ impl Look {
         }
     }
 
+    /// Files that have no name any more and are kept by a process that has them open.
+    fn deleted(&mut self, pid: i32, devices: &BTreeSet<u64>) {
+        for open in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            if let Ok(meta) = fs::metadata(open.path())
+                && meta.is_file()
+                && meta.nlink() == 0
+                && devices.contains(&meta.dev())
+                && self.shared.insert(meta.ino())
+            {
+                self.bytes += meta.blocks() * 512;
+            }
+            self.rest();
+        }
+    }
+
     fn is_too_much(&self) -> bool {
         self.bytes > self.bytes_max || self.pending.max(self.shared.len()) > PENDING_MAX
     }
@@ -176,14 +198,13 @@ fn is_directory(status: &FileStat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     /// The least limit that is enough.
     fn bytes(top: &Path) -> u64 {
         let (mut low, mut high) = (0_u64, 1_u64 << 30);
         while low < high {
             let middle = low.midpoint(high);
-            if is_over(&[top.to_path_buf()], middle) { low = middle + 1 } else { high = middle }
+            if is_over(&[top.to_path_buf()], middle, &[]) { low = middle + 1 } else { high = middle }
         }
         low
     }
@@ -219,12 +240,22 @@ mod tests {
         let how = OFlag::O_CREAT | OFlag::O_WRONLY;
         let file = openat(&directory, "file", how, Mode::S_IRWXU).unwrap();
         io::Write::write_all(&mut fs::File::from(file), &vec![7; 4 << 20]).unwrap();
-        assert!(is_over(&[root.path().to_path_buf()], 3 << 20), "a path longer than any that can be opened");
+        assert!(is_over(&[root.path().to_path_buf()], 3 << 20, &[]), "a path longer than any that can be opened");
         crate::removal::remove(root.path(), &crate::removal::Enough::default()).unwrap();
     }
 
     #[test]
+    fn what_is_deleted_and_open_counts_for_who_has_it_open() {
+        let root = tempfile::tempdir().unwrap();
+        let mut kept = tempfile::tempfile_in(root.path()).unwrap();
+        io::Write::write_all(&mut kept, &vec![7; 4 << 20]).unwrap();
+        let us = i32::try_from(std::process::id()).unwrap();
+        assert!(is_over(&[root.path().to_path_buf()], 3 << 20, &[us]));
+        assert!(!is_over(&[root.path().to_path_buf()], 3 << 20, &[]));
+    }
+
+    #[test]
     fn what_is_not_there_takes_nothing() {
-        assert!(!is_over(&["/nowhere".into()], 0));
+        assert!(!is_over(&["/nowhere".into()], 0, &[]));
     }
 }

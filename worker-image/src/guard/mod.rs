@@ -61,7 +61,7 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     orders.group.as_ref().map_or(Ok(()), |group| group.make(&orders.limits))?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
-    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes)?;
+    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes, orders.group.clone())?;
     let mut watch = Watch::new(orders, sandbox, lines, File::from(status), measure);
     watch.until_it_is_over()?;
     let exceeded = watch.exceeded();

@@ -128,11 +128,29 @@ impl Bubblewrap {
 
 /// A guard ends its group; one that was killed could not.
 async fn all_ended(ended: BoxFuture<'static, Ended>, group: Option<Group>) -> Ended {
+    let mut unended = Unended(group);
     let ended = ended.await;
-    if let Some(group) = group {
-        spawn_blocking(move || group.end().inspect_err(|error| error!(%error, "a sandbox is left"))).await.ok();
+    if let Some(group) = unended.0.take() {
+        spawn_blocking(move || end(&group)).await.ok();
     }
     ended
+}
+
+/// The group of a task whose end nobody may wait for any more: it ends all the same.
+struct Unended(Option<Group>);
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take() {
+            std::thread::spawn(move || end(&group));
+        }
+    }
+}
+
+fn end(group: &Group) {
+    if let Err(error) = group.end() {
+        error!(%error, "a sandbox is left");
+    }
 }
 
 /// The arguments of the sandbox's first process, after all options.

@@ -152,3 +152,12 @@ async fn a_build_may_hold_as_much_as_its_limit() {
     let report = board.report(board.offer(job(&forge.url(), vec![holds]))).await;
     assert_eq!((report.status, report.end_reason), (Status::Success, None), "{}", board.log());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_build_hides_in_a_deleted_file_counts() {
+    let Some((board, forge, worker)) = set_up_limited(&["--disk-mib", "50"]).await else { return };
+    let hides = step("hide", &["exec 3>file; rm file; head -c 100000000 /dev/zero >&3; sleep 60"]);
+    let report = board.report(board.offer(job(&forge.url(), vec![hides]))).await;
+    assert_eq!(report.end_reason, Some(EndReason::DiskFull), "{}", board.log());
+    worker.is_tidy();
+}

@@ -71,6 +71,12 @@ impl Group {
         events.is_some_and(|events| settings::memory_kills(&events) > 0)
     }
 
+    /// The processes that are in it.
+    #[must_use]
+    pub fn processes(&self) -> Vec<i32> {
+        self.distinct().first().map(|directory| processes(directory)).unwrap_or_default()
+    }
+
     /// Kills all that is in it, without waiting.
     pub fn kill(&self) {
         for (controller, directory) in &self.directories {

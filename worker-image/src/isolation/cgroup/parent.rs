@@ -102,7 +102,8 @@ pub fn end_leftovers(builds_root: &Path) -> io::Result<()> {
                 Group::left_in(entry.path()).end()?;
             }
         }
-        fs::remove_dir(parent).or_else(|error| if parent.exists() { Err(error) } else { Ok(()) })?;
+        // Empty, it is in nobody's way.
+        fs::remove_dir(parent).ok();
     }
     fs::remove_file(remembered)
 }
