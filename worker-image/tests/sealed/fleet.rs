@@ -4,6 +4,7 @@ use crate::board::{Board, TOKEN};
 use crate::forge::Forge;
 use crate::skipped::skip;
 use callboard_worker::proc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File, Permissions};
@@ -53,6 +54,20 @@ impl Worker {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         Self::start_in(directory, board, forge, args, None)
+    }
+
+    /// On a file system of its own that holds so many MiB, where one can be mounted; if not, the calling test is skipped.
+    pub(crate) fn start_on(mib: u32, board: &Board, forge: &Forge) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let root = directory.path().join("builds");
+        fs::create_dir(&root).unwrap();
+        let size = format!("size={mib}m,mode=755");
+        if let Err(error) = mount(Some("tmpfs"), &root, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())) {
+            skip("mount", &format!("no file system of a test's own: {error}"));
+            return None;
+        }
+        Some(Self::start_in(directory, board, forge, &[], None))
     }
 
     /// As somebody else; only root can do that. In the builds root is the directory of a build that is not theirs to remove.
@@ -159,6 +174,7 @@ impl Drop for Worker {
             proc::signal(pid, Signal::SIGKILL);
         }
         callboard_worker::isolation::cgroup::end_leftovers(&self.root).ok();
+        umount2(&self.root, MntFlags::MNT_DETACH).ok();
     }
 }
 

@@ -161,3 +161,23 @@ async fn what_a_build_hides_in_a_deleted_file_counts() {
     assert_eq!(report.end_reason, Some(EndReason::DiskFull), "{}", board.log());
     worker.is_tidy();
 }
+
+/// Fills what there is and keeps it for a while.
+const FILLS_ALL: &str = "head -c 1000000000 /dev/zero >file || echo full; sleep 3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_ends_neither_a_neighbour_nor_heartbeats_nor_the_worker() {
+    if !crate::fleet::can_seal() {
+        return;
+    }
+    let (board, forge) = (Board::start().await, Forge::start().await);
+    let Some(worker) = Worker::start_on(200, &board, &forge) else { return };
+    let neighbour = neighbour(&board, &forge);
+    board.until_log("at 1\n").await;
+    let report = board.report(board.offer(job(&forge.url(), vec![step("fill", &[FILLS_ALL])]))).await;
+    assert_eq!((report.status, report.steps[0].exit_code), (Status::Success, Some(0)), "{}", board.log());
+    goes_on(&board, neighbour).await;
+    let next = board.report(board.offer(job(&forge.url(), vec![step("next", &["true"])]))).await;
+    assert_eq!(next.status, Status::Success, "{}", board.log());
+    worker.is_tidy();
+}
