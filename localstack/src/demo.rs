@@ -1,5 +1,6 @@
 //! `callboard demo`: a whole board for one build, which leaves nothing behind.
 
+mod groups;
 mod kill_worker;
 mod place;
 mod source;
