@@ -1,5 +1,5 @@
 -- Claims and ends that cost less: fewer statements and plan nodes for one, fewer visits of a row for many, and checks that are a
--- call each (docs/decisions/0008, docs/performance.md).
+-- call each (docs/decisions/0010, docs/performance.md).
 
 drop function claim_builds(text, bytea, uuid[], text[], text[], text[], text[], text[], bigint, integer, smallint, bigint, uuid[], uuid[], uuid);
 drop function start_builds(text, uuid[], integer[], uuid[], uuid[], uuid[], bigint, integer, smallint, bigint);

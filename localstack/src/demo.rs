@@ -1,5 +1,6 @@
 //! `callboard demo`: a whole board for one build, which leaves nothing behind.
 
+mod groups;
 mod kill_worker;
 mod place;
 mod secrets;
@@ -141,6 +142,8 @@ struct Scene {
     source: Source,
     client: Client,
     screen: Screen,
+    /// The limits that this machine does not give.
+    accept: Vec<String>,
 }
 
 async fn act(scene: &mut Option<Scene>, dir: &Path, options: &DemoOptions) -> anyhow::Result<u8> {
@@ -163,14 +166,15 @@ impl Scene {
         say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
         say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
-        Ok(Self { stack, git, source, client, screen: options.screen })
+        Ok(Self { stack, git, source, client, screen: options.screen, accept: Vec::new() })
     }
 
     async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
         secrets::set(&self.client, &options.secrets).await?;
         self.client.apply(&self.source.slug, &self.source.spec).await?;
-        if let Err(why) = worker::doctor(self.stack.dir()).await {
-            return self.wait_in_vain(&why).await;
+        match worker::doctor(self.stack.dir()).await {
+            Ok(accept) => self.accept = accept,
+            Err(why) => return self.wait_in_vain(&why).await,
         }
         self.start_worker(options.kill_worker)?;
         let build = self.client.submit(&self.source.slug).await?;
@@ -189,11 +193,13 @@ impl Scene {
             dir: self.stack.dir().to_owned(),
             ca_bundle: Some(self.git.authority().to_owned()),
             egress_allow: vec![self.git.egress()],
+            accept: self.accept.clone(),
             slots: 1,
             restart: !short,
             extra: if short { kill_worker::worker_arguments() } else { Vec::new() },
         })?;
-        Ok(say::out("worker   callboard-worker, sandboxes by bubblewrap")?)
+        say::out("worker   callboard-worker, sandboxes by bubblewrap")?;
+        worker::unlimited(&self.accept).map_or(Ok(()), |line| Ok(say::out(format_args!("         {line}"))?))
     }
 
     async fn print_receipt(&self, build: &Build) -> anyhow::Result<()> {

@@ -112,15 +112,20 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
     if options.no_worker {
         return Ok(false);
     }
-    if let Err(why) = worker::doctor(stack.dir()).await {
-        say::err(format_args!("No worker: builds can't run here, and will wait for one that phones in.\n{why}"));
-        return Ok(false);
-    }
+    let accept = match worker::doctor(stack.dir()).await {
+        Ok(accept) => accept,
+        Err(why) => {
+            say::err(format_args!("No worker: builds can't run here, and will wait for one that phones in.\n{why}"));
+            return Ok(false);
+        }
+    };
+    worker::unlimited(&accept).map_or(Ok(()), say::out)?;
     stack.start_worker(worker::Options {
         api_url: stack.url(),
         dir: stack.dir().to_owned(),
         ca_bundle: options.ca_bundle.clone(),
         egress_allow: options.egress_allow.clone(),
+        accept,
         slots: 2,
         restart: true,
         extra: Vec::new(),

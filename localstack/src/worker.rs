@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const UNHEARD: Duration = Duration::from_secs(3);
 /// The first TERM lets builds go on; the second, so much later, ends them.
 const AT_ONCE: Duration = Duration::from_millis(200);
+
+/// What a stack on somebody's own machine may do without: only root, or a unit of systemd's, can limit all of it.
+const LIMITS: &str = "memory,processes,cpu,disk";
 
 /// How the worker is to run.
 #[derive(Clone, Debug)]
@@ -30,6 +33,8 @@ pub struct Options {
     pub ca_bundle: Option<PathBuf>,
     /// What builds may reach besides public addresses: `host:port`.
     pub egress_allow: Vec<String>,
+    /// The limits that builds may do without.
+    pub accept: Vec<String>,
     /// How many builds at once.
     pub slots: u32,
     /// Whether the next one starts when it dies.
@@ -56,18 +61,39 @@ pub fn binary() -> anyhow::Result<PathBuf> {
     found.context("callboard-worker is not beside this program: build it with `cargo build -p callboard-worker`")
 }
 
-/// What `callboard-worker doctor` says: `Ok` if builds can run here, else its own words.
+/// What `callboard-worker doctor` says: `Ok` if builds can run here, with those limits that they can't be held to; else its own
+/// words.
 ///
 /// # Errors
 ///
 /// Why no sandbox can work, and how to mend it.
-pub async fn doctor(dir: &Path) -> anyhow::Result<()> {
-    let mut command = Command::new(binary()?);
-    let said = command.args(["doctor", "--builds-root"]).arg(dir.join("builds")).kill_on_drop(true).output().await?;
+pub async fn doctor(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let said = examine(dir, &["--json"]).await?;
     if said.status.success() {
-        return Ok(());
+        return Ok(missing(&serde_json::from_slice(&said.stdout).context("what callboard-worker doctor says")?));
     }
+    let said = examine(dir, &[]).await?;
     bail!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr))
+}
+
+async fn examine(dir: &Path, args: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(binary()?);
+    command.args(["doctor", "--accept", LIMITS, "--builds-root"]).arg(dir.join("builds")).args(args);
+    Ok(command.kill_on_drop(true).output().await?)
+}
+
+fn missing(examined: &serde_json::Value) -> Vec<String> {
+    let given = examined.pointer("/isolation/0/given").and_then(serde_json::Value::as_array);
+    let missing = given.into_iter().flatten().filter(|given| given.get("held") == Some(&false.into()));
+    missing.filter_map(|given| Some(given.get("guarantee")?.as_str()?.to_owned())).collect()
+}
+
+/// One line about what builds are not held to here; none if there is nothing to say.
+#[must_use]
+pub fn unlimited(accepted: &[String]) -> Option<String> {
+    let (last, others) = accepted.split_last()?;
+    let what = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!("A step's {what}: not limited for this user here (`callboard-worker doctor` says why)"))
 }
 
 impl Worker {
@@ -139,8 +165,26 @@ fn spawn(binary: &Path, token_file: &Path, log: &Path, options: &Options) -> any
     for allowed in &options.egress_allow {
         command.arg("--egress-allow").arg(allowed);
     }
+    if !options.accept.is_empty() {
+        command.arg("--accept").arg(options.accept.join(","));
+    }
     command.args(&options.extra);
     // Ctrl-C in our terminal is for us: we stop the worker in our order.
     command.process_group(0).kill_on_drop(true).stdin(Stdio::piped());
     command.stdout(output.try_clone()?).stderr(output).spawn().context("callboard-worker can't be run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_builds_are_not_held_to_is_one_line() {
+        let given = serde_json::json!([{"guarantee": "seccomp", "held": true}, {"guarantee": "memory", "held": false}]);
+        assert_eq!(missing(&serde_json::json!({"isolation": [{"given": given}]})), ["memory"]);
+        let line = |words: &[&str]| unlimited(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(line(&[]), None);
+        assert!(line(&["cpu"]).unwrap().starts_with("A step's cpu: not limited"));
+        assert!(line(&["memory", "processes", "cpu"]).unwrap().starts_with("A step's memory, processes and cpu: not"));
+    }
 }

@@ -64,6 +64,7 @@ impl Scene {
             dir: self.stack.dir().to_owned(),
             ca_bundle: Some(self.git.authority().to_owned()),
             egress_allow: vec![self.git.egress()],
+            accept: vec!["memory".into(), "processes".into(), "cpu".into(), "disk".into()],
             slots: 1,
             restart: false,
             extra: ["--kill-grace-ms", "500"].map(str::to_owned).into(),

@@ -3,8 +3,11 @@
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
 use crate::isolation::Limits;
+use crate::isolation::guarantees::Guarantee;
+use crate::isolation::trial::Trial;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,12 +51,21 @@ pub enum Command {
         #[arg(long)]
         build: String,
     },
+    /// Become a sandbox. Started by `guard`.
+    #[command(hide = true)]
+    Enter(EnterArgs),
     /// Be the way out of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Egress(EgressArgs),
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
+    /// Try a sandbox from inside. Started by `doctor` and `run`.
+    #[command(hide = true)]
+    Try {
+        /// What to try.
+        what: Trial,
+    },
 }
 
 /// Where builds run.
@@ -81,6 +93,20 @@ pub struct EgressArgs {
     pub allow: Vec<Allowed>,
 }
 
+/// `enter`.
+#[derive(Debug, Args)]
+pub struct EnterArgs {
+    /// The files of control groups that take processes; may be repeated.
+    #[arg(long = "group")]
+    pub groups: Vec<PathBuf>,
+    /// The user and group to become.
+    #[arg(long)]
+    pub user: Option<u32>,
+    /// The program to become, and its arguments.
+    #[arg(last = true)]
+    pub command: Vec<String>,
+}
+
 /// `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -92,6 +118,16 @@ pub struct DoctorArgs {
     pub slots: u32,
     #[command(flatten)]
     place: PlaceArgs,
+    #[command(flatten)]
+    accept: AcceptArgs,
+}
+
+/// What the operator puts up with.
+#[derive(Debug, Args)]
+pub struct AcceptArgs {
+    /// A guarantee that builds may do without where this host can't give it, such as `memory`; may be repeated.
+    #[arg(long = "accept", env = "CALLBOARD_ACCEPT", value_delimiter = ',')]
+    accept: Vec<Guarantee>,
 }
 
 /// What a build may take of its host.
@@ -142,6 +178,8 @@ pub struct RunArgs {
     drain_timeout: u64,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    accept: AcceptArgs,
     /// Between asking a step's processes to end and ending them, in milliseconds.
     #[arg(long, env = "CALLBOARD_KILL_GRACE_MS", default_value_t = 10_000)]
     kill_grace_ms: u64,
@@ -191,6 +229,12 @@ impl DoctorArgs {
     pub fn place(&self) -> anyhow::Result<Place> {
         self.place.place()
     }
+
+    /// What the operator puts up with.
+    #[must_use]
+    pub fn accepted(&self) -> BTreeSet<Guarantee> {
+        self.accept.accept.iter().copied().collect()
+    }
 }
 
 impl RunArgs {
@@ -215,6 +259,7 @@ impl RunArgs {
             egress_allow: self.egress_allow.clone(),
             drain_timeout: Duration::from_secs(self.drain_timeout),
             limits: self.limits.limits(),
+            accept: self.accept.accept.iter().copied().collect(),
             grace: Grace {
                 kill: milliseconds(self.kill_grace_ms),
                 fence_margin: milliseconds(self.fence_margin_ms),

@@ -2,6 +2,8 @@
 
 use crate::egress::Allowed;
 use crate::isolation::Limits;
+use crate::isolation::guarantees::Guarantee;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +39,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// What a build may take of this host.
     pub limits: Limits,
+    /// The guarantees that builds may do without where this host can't give them.
+    pub accept: BTreeSet<Guarantee>,
     /// The durations that a test shortens.
     pub grace: Grace,
     /// The host's number, stable over restarts; `<builds_root>/.host-id` if absent.

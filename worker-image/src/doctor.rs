@@ -1,11 +1,15 @@
-//! What a worker needs of its host: found, or the fix in one line.
+//! What a worker needs of its host, and what its back ends give there: found and tried, or the fix in one line.
 
 use crate::config::Place;
 use crate::descriptors;
-use crate::isolation::bubblewrap::{Abilities, find};
-use crate::workplace;
+use crate::isolation::Isolation as _;
+use crate::isolation::bubblewrap::{Abilities, Bubblewrap, find};
+use crate::isolation::guarantees::{ALL, Column, Given, Guarantee, refused};
+use crate::workplace::{self, Workplace};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -40,11 +44,16 @@ impl Finding {
     }
 }
 
-/// Looks at everything. Changes nothing.
-#[must_use]
-pub fn examine(place: &Place, slots: u32, descriptors: u64) -> Vec<Finding> {
+/// Looks at everything, and tries what steps could. Leaves nothing.
+pub async fn examine(place: &Place, slots: u32, descriptors: u64, accepted: BTreeSet<Guarantee>) -> Examined {
     let (bubblewrap, root) = (bubblewrap(), builds_root(&place.builds_root));
-    vec![bubblewrap, nesting(), user_namespaces(place), git(), certificates(), root, files(slots, descriptors)]
+    let mut host = vec![bubblewrap, nesting(), user_namespaces(place), git(), certificates(), root];
+    host.push(files(slots, descriptors));
+    let isolation = columns(place).await.unwrap_or_else(|why| {
+        host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
+        Vec::new()
+    });
+    Examined { host, isolation, accepted }
 }
 
 /// Whether a worker of so many slots has the descriptors for it.
@@ -144,40 +153,130 @@ fn builds_root(root: &Path) -> Finding {
     }
 }
 
-/// The findings as lines for a person.
-#[must_use]
-pub fn table(findings: &[Finding]) -> String {
-    let line = |finding: &Finding| {
-        let word = match (finding.ok, finding.needed) {
+/// What was found: of the host, and of each back end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Examined {
+    /// What the worker needs.
+    pub host: Vec<Finding>,
+    /// What back ends give, tried for real.
+    pub isolation: Vec<Column>,
+    /// What the operator puts up with.
+    pub accepted: BTreeSet<Guarantee>,
+}
+
+impl Examined {
+    /// Whether a worker would start here: a back end that was tried must give all that is not accepted.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        let is_complete = |column: &Column| refused(&column.given, &self.accepted).is_empty();
+        self.host.iter().all(|finding| finding.ok || !finding.needed) && self.isolation.iter().any(is_complete)
+    }
+
+    /// The same as lines for a person.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let host: String = self.host.iter().map(Finding::line).collect();
+        host + "\n" + &self.table() + "\n" + &self.reasons()
+    }
+
+    /// Back ends by guarantee, and the one that is still to come.
+    fn table(&self) -> String {
+        let names = self.isolation.iter().map(|column| column.isolation.as_str()).chain(["ecs"]);
+        let cells = |guarantee: Guarantee| {
+            self.isolation
+                .iter()
+                .map(move |column| self.word(column, guarantee))
+                .chain(["not yet"])
+                .map(cell)
+                .collect::<String>()
+        };
+        let head = format!("{:<19} {}", "guarantee", names.map(cell).collect::<String>());
+        let rows = ALL.iter().map(|guarantee| format!("{:<19} {}", guarantee.as_str(), cells(*guarantee)));
+        [head].into_iter().chain(rows).map(|row| row.trim_end().to_owned() + "\n").collect()
+    }
+
+    fn word(&self, column: &Column, guarantee: Guarantee) -> &'static str {
+        match column.given.iter().find(|given| given.guarantee == guarantee) {
+            Some(given) if given.held => "ok",
+            Some(_) if self.accepted.contains(&guarantee) => "accepted",
+            Some(_) => "MISSING",
+            None => "unknown",
+        }
+    }
+
+    fn reasons(&self) -> String {
+        let line = |column: &Column, given: &Given| {
+            let fix = given.fix.as_ref().map(|fix| format!("\n{:20}fix: {fix}", "")).unwrap_or_default();
+            format!("{:<19} {}: {}{fix}\n", given.guarantee.as_str(), column.isolation, given.found)
+        };
+        self.isolation.iter().flat_map(|column| column.given.iter().map(move |given| line(column, given))).collect()
+    }
+}
+
+fn cell(word: &str) -> String {
+    format!("{word:<12}")
+}
+
+impl Finding {
+    fn line(&self) -> String {
+        let word = match (self.ok, self.needed) {
             (true, _) => "ok",
             (false, true) => "MISSING",
             (false, false) => "weak",
         };
-        let fix = finding.fix.as_ref().map(|fix| format!("\n{:27}fix: {fix}", "")).unwrap_or_default();
-        format!("{:<18} {word:<7} {}{fix}\n", finding.name, finding.found)
-    };
-    findings.iter().map(line).collect()
+        let fix = self.fix.as_ref().map(|fix| format!("\n{:27}fix: {fix}", "")).unwrap_or_default();
+        format!("{:<18} {word:<7} {}{fix}\n", self.name, self.found)
+    }
 }
 
-/// Whether a build could run here.
-#[must_use]
-pub fn is_fit(findings: &[Finding]) -> bool {
-    findings.iter().all(|finding| finding.ok || !finding.needed)
+/// Tries each back end that is installed, in a builds root of its own beside the real one, so that it needs no worker to be
+/// stopped. Nothing of it is left.
+async fn columns(place: &Place) -> Result<Vec<Column>, String> {
+    let Some(program) = find("bwrap") else { return Ok(Vec::new()) };
+    let beside = place.builds_root.ancestors().find(|path| workplace::has(path)).unwrap_or(Path::new("/"));
+    let said = |error: &dyn std::fmt::Display| format!("{}: {error}", beside.display());
+    let root = tempfile::Builder::new().prefix(".doctor-").tempdir_in(beside).map_err(|error| said(&error))?;
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).map_err(|error| said(&error))?;
+    let place = Place { builds_root: root.path().to_path_buf(), ..place.clone() };
+    let _workplace = Workplace::take(&place).map_err(|error| error.to_string())?;
+    let bubblewrap = Bubblewrap::new(program, place);
+    Ok(vec![Column { isolation: bubblewrap.name().into(), given: bubblewrap.guarantees().await }])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn examined(host: Vec<Finding>, given: Vec<Given>, accepted: &[Guarantee]) -> Examined {
+        let isolation = vec![Column { isolation: "bubblewrap".into(), given }];
+        Examined { host, isolation, accepted: accepted.iter().copied().collect() }
+    }
+
     #[test]
     fn a_weakness_is_told_but_does_not_keep_builds_from_running() {
-        let weak = Finding::weak("nesting", "open", "upgrade");
-        assert!(is_fit(std::slice::from_ref(&weak)));
-        assert!(table(&[weak]).contains("fix: upgrade"));
+        let weak = examined(vec![Finding::weak("nesting", "open", "upgrade")], Vec::new(), &[]);
+        assert!(weak.is_fit() && weak.text().contains("fix: upgrade"));
     }
 
     #[test]
     fn what_is_needed_and_missing_keeps_builds_from_running() {
-        assert!(!is_fit(&[Finding::good("git", "2"), Finding::bad("bubblewrap", "not found", "install")]));
+        let host = vec![Finding::good("git", "2"), Finding::bad("bubblewrap", "not found", "install")];
+        assert!(!examined(host, Vec::new(), &[]).is_fit());
+        assert!(!Examined { isolation: Vec::new(), ..examined(Vec::new(), Vec::new(), &[]) }.is_fit());
+    }
+
+    #[test]
+    fn a_guarantee_that_is_missing_is_in_the_table_and_keeps_builds_from_running_until_it_is_accepted() {
+        let given = || {
+            let missing = Given::missing(Guarantee::Memory, "no control groups", "mount them");
+            vec![Given::held(Guarantee::Seccomp, "a filter"), missing]
+        };
+        let refused = examined(Vec::new(), given(), &[]);
+        assert!(!refused.is_fit());
+        for line in ["bubblewrap  ecs\n", "memory              MISSING     not yet\n", "fix: mount them\n"] {
+            assert!(refused.text().contains(line), "{line:?} in {}", refused.text());
+        }
+        let accepted = examined(Vec::new(), given(), &[Guarantee::Memory]);
+        assert!(accepted.is_fit() && accepted.text().contains("memory              accepted "), "{}", accepted.text());
     }
 }

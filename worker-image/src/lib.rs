@@ -35,6 +35,9 @@ pub mod removal;
 pub mod run;
 pub mod script;
 pub mod site;
+#[cfg(test)]
+#[path = "../../tests/skipped.rs"]
+mod skipped;
 pub mod stop;
 pub mod task;
 pub mod worker;

@@ -1,6 +1,6 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, isolation};
 use clap::Parser as _;
@@ -9,16 +9,32 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    // Whoever started us may have left descriptors open; no sandbox is to inherit them.
-    close_fds::set_fds_cloexec(3, &[]);
     let cli = Cli::parse();
+    // Whoever started us may have left descriptors open; no sandbox is to inherit them. What a guard leaves open is for it.
+    if !matches!(cli.command, Command::Enter(_)) {
+        close_fds::set_fds_cloexec(3, &[]);
+    }
     let descriptors = descriptors::raise_descriptors();
     match cli.command {
+        Command::Enter(EnterArgs { groups, user, command }) => {
+            eprintln!("callboard-worker: {}", guard::enter::enter(&groups, user, &command));
+            ExitCode::FAILURE
+        }
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         Command::Egress(EgressArgs { socket, allow, .. }) => {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
+        Command::Try { what } => match isolation::trial::attempt(what) {
+            Ok(said) => {
+                println!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("callboard-worker: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
@@ -56,14 +72,18 @@ fn tell(format: LogFormat) {
 }
 
 fn examine(args: &DoctorArgs, descriptors: u64) -> ExitCode {
-    let findings = match args.place() {
-        Ok(place) => doctor::examine(&place, args.slots, descriptors),
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
+    let examined = args
+        .place()
+        .and_then(|place| Ok(runtime?.block_on(doctor::examine(&place, args.slots, descriptors, args.accepted()))));
+    let examined = match examined {
+        Ok(examined) => examined,
         Err(error) => {
             eprintln!("callboard-worker: {error:#}");
             return ExitCode::FAILURE;
         }
     };
-    let json = || serde_json::to_string_pretty(&findings).unwrap_or_default() + "\n";
-    print!("{}", if args.json { json() } else { doctor::table(&findings) });
-    if doctor::is_fit(&findings) { ExitCode::SUCCESS } else { ExitCode::from(69) }
+    let json = || serde_json::to_string_pretty(&examined).unwrap_or_default() + "\n";
+    print!("{}", if args.json { json() } else { examined.text() });
+    if examined.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(69) }
 }

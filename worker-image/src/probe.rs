@@ -1,13 +1,16 @@
 //! Whether a sandbox works here: a worker that can't run any build must not claim one.
 
 use crate::clock::Boot;
+use crate::isolation::guarantees::{Given, Guarantee, refused};
 use crate::isolation::plan::Env;
-use crate::isolation::{Ended, Isolation, Limits, Running, StartError, Task};
+use crate::isolation::{Ended, Isolation, Limits, Running, Task};
 use crate::run::Shop;
 use crate::site::Site;
 use protocol::pipeline::Network;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
+use tracing::warn;
 use uuid::Uuid;
 
 /// Runs `true` in a sandbox just as a step would be run, in the first slot.
@@ -24,6 +27,35 @@ pub async fn sandbox(shop: &Shop) -> Result<(), String> {
     works
 }
 
+/// Tries what the back end gives, and refuses what is missing unless `accepted` has it.
+///
+/// # Errors
+///
+/// What is missing and how to mend it, for a person.
+pub async fn guarantees(isolation: &dyn Isolation, accepted: &BTreeSet<Guarantee>) -> Result<(), String> {
+    let given = isolation.guarantees().await;
+    for Given { guarantee, found, .. } in
+        given.iter().filter(|given| !given.held && accepted.contains(&given.guarantee))
+    {
+        warn!(%guarantee, found, "not enforced on this host, as the operator accepts");
+    }
+    let refused = refused(&given, accepted);
+    if refused.is_empty() { Ok(()) } else { Err(refusal(isolation.name(), &refused)) }
+}
+
+fn refusal(isolation: &str, refused: &[&Given]) -> String {
+    let line = |given: &&Given| {
+        let fix = given.fix.as_ref().map(|fix| format!("\n    fix: {fix}")).unwrap_or_default();
+        format!("\n  {}: {}{fix}", given.guarantee, given.found)
+    };
+    let lines: String = refused.iter().map(line).collect();
+    let names: Vec<&str> = refused.iter().map(|given| given.guarantee.as_str()).collect();
+    format!(
+        "{isolation} can't hold builds to all it should:{lines}\nmend it, or accept it: --accept {}",
+        names.join(",")
+    )
+}
+
 async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Result<(), String> {
     let task = Task {
         image: "host".into(),
@@ -37,7 +69,8 @@ async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Resul
         fence_at: Boot::now().plus(Duration::from_secs(20)),
         kill_grace: Duration::ZERO,
     };
-    let Running { mut stderr, ended, control: _control, .. } = isolation.start(task).await.map_err(said)?;
+    let Running { mut stderr, ended, control: _control, .. } =
+        isolation.start(task).await.map_err(|error| error.to_string())?;
     let mut complaint = String::new();
     let (ended, _) = tokio::join!(ended, stderr.read_to_string(&mut complaint));
     match ended {
@@ -45,11 +78,5 @@ async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Resul
         Ended::Exited { code, .. } => Err(format!("`true` ended with exit code {code}: {}", complaint.trim())),
         Ended::Fenced => Err("it did not come up in time".into()),
         Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
-    }
-}
-
-fn said(error: StartError) -> String {
-    match error {
-        StartError::Image(why) | StartError::Trouble(why) => why,
     }
 }

@@ -8,6 +8,7 @@ use crate::api::Api;
 use crate::clock::Boot;
 use crate::complete::{self, Reported};
 use crate::config::Place;
+use crate::isolation::cgroup::end_leftovers;
 use crate::proc::{self, Process};
 use crate::remains::Remains;
 use crate::site::Record;
@@ -21,6 +22,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -63,7 +65,8 @@ impl Left {
     ///
     /// If one can't be ended, or the builds root can't be read.
     pub async fn behind(place: &Place, workplace: &Workplace) -> io::Result<Self> {
-        let killed = end_processes(place).await?;
+        let (killed, root) = (end_processes(place).await?, place.builds_root.clone());
+        spawn_blocking(move || end_leftovers(&root)).await.map_err(io::Error::other)??;
         Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
     }
 
@@ -121,7 +124,7 @@ fn guarded_build(process: &Process) -> Option<String> {
 fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     let installed = place.installed().to_string_lossy().into_owned();
     let root = format!("{}/", place.builds_root.to_string_lossy());
-    let is_ours = |arg: &String| arg == "guard" || arg == "egress";
+    let is_ours = |arg: &String| ["guard", "enter", "egress"].contains(&arg.as_str());
     let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(is_ours);
     let is_sandbox = |args: &[String]| {
         args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(&root))
@@ -173,8 +176,9 @@ mod tests {
             process(21, 20, "/usr/bin/bwrap --bind /other/y/workspace /workspace"),
             process(30, 1, "bwrap --ro-bind /b/.bin/callboard-worker /x"),
             process(40, 1, "vi /b/x"),
+            process(45, 1, "/b/.bin/callboard-worker enter --user 1"),
             process(50, 1, "/b/.bin/callboard-worker egress --build x"),
         ];
-        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 50]);
+        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 45, 50]);
     }
 }

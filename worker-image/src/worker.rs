@@ -31,6 +31,9 @@ pub enum Failed {
     /// No sandbox works here: exit code 69.
     #[error("no build can run here: {0}; see `callboard-worker doctor`")]
     NoSandbox(String),
+    /// This host gives less than the operator accepts: exit code 69.
+    #[error("{0}; `callboard-worker doctor` tries it again")]
+    NotEnforced(String),
     /// The builds root is not fit: exit code 73, or 75 if another worker has it.
     #[error(transparent)]
     Unfit(#[from] Unfit),
@@ -50,7 +53,7 @@ impl Failed {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoSandbox(_) => 69,
+            Self::NoSandbox(_) | Self::NotEnforced(_) => 69,
             Self::Unfit(Unfit::Taken(_)) => 75,
             Self::Unfit(Unfit::Closed { .. } | Unfit::Unusable(..)) => 73,
             Self::GaveUp(GaveUp::TokenRefused) => 77,
@@ -85,6 +88,7 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
     };
     let shop = Arc::new(Shop { config, api, isolation, remains });
     probe::sandbox(&shop).await.map_err(Failed::NoSandbox)?;
+    probe::guarantees(shop.isolation.as_ref(), &shop.config.accept).await.map_err(Failed::NotEnforced)?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
     Ok(poll::poll(shop, info, phase).await?)
 }

@@ -1,5 +1,6 @@
 //! The demo's temporary directory; and those of demos that were killed before they could clean up.
 
+use super::groups;
 use crate::lock::Lock;
 use crate::{leftovers, say};
 use anyhow::Context as _;
@@ -32,6 +33,7 @@ impl Place {
 
     /// Removes it with all that is in it.
     pub(super) fn remove(self) -> std::io::Result<()> {
+        groups::remove(self.path());
         self.dir.close()
     }
 }
@@ -45,6 +47,7 @@ fn sweep(folder: &Path) {
     for dir in ours_in(folder) {
         let Some(_lock) = Lock::of_dead(&dir) else { continue };
         let (processes, gone) = leftovers::end(&dir);
+        groups::remove(&dir);
         let shown = dir.display();
         match fs::remove_dir_all(&dir) {
             Ok(()) if gone => {

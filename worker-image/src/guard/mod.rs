@@ -7,14 +7,18 @@
 
 pub mod client;
 mod ending;
+pub mod enter;
 mod lines;
+mod measure;
 mod watch;
 
 use crate::clock::Boot;
 use crate::isolation::bubblewrap::first_process;
+use crate::isolation::cgroup::Group;
 use crate::isolation::plan::{Orders, Report};
 use crate::mark::Mark;
 use lines::Lines;
+use measure::Measure;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
@@ -22,7 +26,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use watch::Watch;
 
@@ -55,15 +58,19 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     let (plan, mark) = (plan_file(orders)?, Mark::open(&orders.ended_mark)?);
     mark.set(None)?;
     let (status, status_of_sandbox) = pipe2(OFlag::O_CLOEXEC)?;
+    orders.group.as_ref().map_or(Ok(()), |group| group.make(&orders.limits))?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
-    let mut watch = Watch::new(orders, sandbox, lines, File::from(status));
+    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes, orders.group.clone())?;
+    let mut watch = Watch::new(orders, sandbox, lines, File::from(status), measure);
     watch.until_it_is_over()?;
+    let exceeded = watch.exceeded();
+    orders.group.as_ref().map_or(Ok(()), Group::end)?;
     // Only a recovery would read it.
     mark.set(Some(Boot::now())).ok();
     // Emptied by the sandbox's first process once it has read it.
     let started = plan.metadata()?.len() == 0;
-    Ok(watch.report(started))
+    Ok(Report { exceeded, ..watch.report(started) })
 }
 
 /// The plan, as a file without a name that is gone with the last process that has it open.
@@ -77,12 +84,16 @@ fn plan_file(orders: &Orders) -> io::Result<File> {
 fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
     // Nothing else is started by this process, so nothing else inherits it.
     fcntl(&status, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    let mut command = Command::new(&orders.program);
-    command.arg("--json-status-fd").arg(status.as_raw_fd().to_string());
-    command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
-    if let Some(id) = orders.run_as {
-        command.uid(id).gid(id);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("enter");
+    for door in orders.group.iter().flat_map(Group::doors) {
+        command.arg("--group").arg(door);
     }
+    if let Some(id) = orders.run_as {
+        command.arg("--user").arg(id.to_string());
+    }
+    command.arg("--").arg(&orders.program).arg("--json-status-fd").arg(status.as_raw_fd().to_string());
+    command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
     command.spawn()
 }
 

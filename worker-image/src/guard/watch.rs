@@ -2,7 +2,10 @@
 
 use super::ending::{self, Ending};
 use super::lines::Lines;
+use super::measure::Measure;
 use crate::clock::Boot;
+use crate::isolation::Exceeded;
+use crate::isolation::cgroup::Group;
 use crate::isolation::plan::{Orders, Report, Word};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
@@ -12,8 +15,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-/// The longest wait: `poll` stands still in a suspend, the fence does not.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The longest wait: `poll` stands still in a suspend, the fence does not; and the disk is measured on another thread.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
 pub(super) struct Watch {
     sandbox: Child,
@@ -21,6 +24,8 @@ pub(super) struct Watch {
     /// What bubblewrap tells; its end is bubblewrap's end.
     status: File,
     told: Vec<u8>,
+    group: Option<Group>,
+    measure: Measure,
     fence_at: Boot,
     kill_grace: Duration,
     ending: Option<Ending>,
@@ -28,10 +33,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(orders: &Orders, sandbox: Child, lines: Lines, status: File) -> Self {
+    pub(super) fn new(orders: &Orders, sandbox: Child, lines: Lines, status: File, measure: Measure) -> Self {
         let kill_grace = Duration::from_millis(orders.kill_grace_ms);
-        let fence_at = orders.fence_at;
-        Self { sandbox, lines, status, told: Vec::new(), fence_at, kill_grace, ending: None, exit: None }
+        let (group, fence_at) = (orders.group.clone(), orders.fence_at);
+        Self {
+            sandbox,
+            lines,
+            status,
+            told: Vec::new(),
+            group,
+            measure,
+            fence_at,
+            kill_grace,
+            ending: None,
+            exit: None,
+        }
     }
 
     pub(super) fn until_it_is_over(&mut self) -> io::Result<()> {
@@ -48,6 +64,12 @@ impl Watch {
             self.exit = self.sandbox.try_wait()?;
         }
         Ok(())
+    }
+
+    /// The limit that it met. To be asked before the group is gone.
+    pub(super) fn exceeded(&self) -> Option<Exceeded> {
+        let (disk, memory) = (self.measure.is_over(), self.group.as_ref().is_some_and(Group::ran_out_of_memory));
+        disk.then_some(Exceeded::Disk).or(memory.then_some(Exceeded::Memory))
     }
 
     pub(super) fn report(&self, started: bool) -> Report {
@@ -85,7 +107,7 @@ impl Watch {
             match word {
                 Word::FenceAt(at) => self.fence_at = self.fence_at.max(at),
                 Word::Terminate => self.begin_to_end(false),
-                Word::Kill => ending::kill(self.first(), self.bubblewrap()),
+                Word::Kill => self.kill(),
             }
         }
         if self.lines.is_closed {
@@ -94,9 +116,13 @@ impl Watch {
     }
 
     fn end_what_is_due(&mut self) {
+        // Whoever has filled the disk has no use for a grace.
+        if self.measure.is_over() {
+            self.kill();
+        }
         match self.ending {
             None if self.fence_at.has_come() => self.begin_to_end(true),
-            Some(ending) if ending.kill_at.has_come() => ending::kill(self.first(), self.bubblewrap()),
+            Some(ending) if ending.kill_at.has_come() => self.kill(),
             None | Some(_) => {}
         }
     }
@@ -108,8 +134,13 @@ impl Watch {
         self.ending = Some(Ending::begin(self.kill_grace, fenced));
         match self.first() {
             Some(first) => ending::terminate(first),
-            None => ending::kill(None, self.bubblewrap()),
+            None => self.kill(),
         }
+    }
+
+    fn kill(&self) {
+        ending::kill(self.first(), self.bubblewrap());
+        self.group.iter().for_each(Group::kill);
     }
 
     fn bubblewrap(&self) -> i32 {

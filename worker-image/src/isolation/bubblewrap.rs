@@ -4,10 +4,13 @@
 //! that root inside would be nobody outside. As a plain user it just runs.
 
 mod abilities;
+mod guarantees;
 mod host;
 
+use super::cgroup::{Controller, Group, Parent};
+use super::guarantees::Trying;
 use super::plan::{INSIDE, Orders, Plan};
-use super::{Isolation, Running, StartError, Task};
+use super::{Ended, Isolation, Running, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
@@ -17,6 +20,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use protocol::pipeline::Network;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::task::spawn_blocking;
+use tracing::error;
 
 pub use abilities::Abilities;
 pub use host::{find, path_variable};
@@ -24,6 +30,9 @@ pub use host::{find, path_variable};
 /// Where a sandbox can write besides the build's own directories, and how much. That is memory: 3 GiB a sandbox at most. The
 /// rest of /dev can't be written.
 const MEMORY_MIB: [(&str, u64); 4] = [("/tmp", 2048), ("/var/tmp", 512), ("/dev/shm", 448), ("/run", 64)];
+
+/// How many processes a user may have where something else limits them.
+const PROCESSES_MAX: u32 = 4096;
 
 /// Names inside a build's directory.
 pub mod names {
@@ -43,17 +52,31 @@ pub struct Bubblewrap {
     program: PathBuf,
     place: Place,
     abilities: Abilities,
+    /// The control groups of its tasks, or why there are none.
+    groups: Result<Parent, String>,
+    started: AtomicU64,
 }
 
 impl Bubblewrap {
-    /// A back end that calls `program`.
+    /// A back end that calls `program`, on a builds root that is there.
     #[must_use]
     pub fn new(program: PathBuf, place: Place) -> Self {
-        let abilities = Abilities::of(&program);
-        Self { program, place, abilities }
+        let (abilities, groups) = (Abilities::of(&program), Parent::make(&place.builds_root));
+        Self { program, place, abilities, groups, started: AtomicU64::new(0) }
     }
 
-    fn orders(&self, task: &Task) -> Orders {
+    fn group(&self, build: &str) -> Option<Group> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        self.groups.as_ref().ok().map(|groups| groups.group(&format!("{build}.{number}")))
+    }
+
+    /// Where a group counts processes, the user's own count is but a backstop: older kernels count those of all sandboxes.
+    fn processes_max(&self, task: &Task) -> u32 {
+        let is_counted = self.groups.as_ref().is_ok_and(|groups| groups.has(Controller::Pids));
+        task.limits.processes.max(if is_counted { PROCESSES_MAX } else { 0 })
+    }
+
+    fn orders(&self, task: &Task, group: Option<Group>) -> Orders {
         let egress = (task.network == Network::Isolated).then(|| Path::new(INSIDE).join(names::EGRESS));
         let kill_grace_ms = millis(task.kill_grace);
         let args = self.args(task, egress.is_some());
@@ -62,11 +85,14 @@ impl Bubblewrap {
             env: task.env.clone(),
             files: task.files.clone(),
             egress,
+            processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
         let ended_mark = Site::ended_mark(&task.directory);
-        Orders { program, args, run_as, ended_mark, plan, limits: task.limits, fence_at: task.fence_at, kill_grace_ms }
+        let (limits, fence_at) = (task.limits, task.fence_at);
+        let bounded = [names::WORKSPACE, names::HOME].map(|name| task.directory.join(name)).into();
+        Orders { program, args, run_as, ended_mark, plan, limits, group, bounded, fence_at, kill_grace_ms }
     }
 
     fn args(&self, task: &Task, with_egress: bool) -> Vec<String> {
@@ -97,6 +123,33 @@ impl Bubblewrap {
         }
         args.all(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]);
         args.0
+    }
+}
+
+/// A guard ends its group; one that was killed could not.
+async fn all_ended(ended: BoxFuture<'static, Ended>, group: Option<Group>) -> Ended {
+    let mut unended = Unended(group);
+    let ended = ended.await;
+    if let Some(group) = unended.0.take() {
+        spawn_blocking(move || end(&group)).await.ok();
+    }
+    ended
+}
+
+/// The group of a task whose end nobody may wait for any more: it ends all the same.
+struct Unended(Option<Group>);
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take() {
+            std::thread::spawn(move || end(&group));
+        }
+    }
+}
+
+fn end(group: &Group) {
+    if let Err(error) = group.end() {
+        error!(%error, "a sandbox is left");
     }
 }
 
@@ -135,13 +188,20 @@ impl Isolation for Bubblewrap {
         Err(StartError::Image(format!("image {image:?} can't be run: {why}")))
     }
 
+    fn guarantees(&self) -> Trying<'_> {
+        self.given().boxed()
+    }
+
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
         async move {
             self.takes(&task.image)?;
             let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let orders = self.orders(&task);
+            let group = self.group(&build);
+            let orders = self.orders(&task, group.clone());
             let started = client::start(&self.place.installed(), &build, orders).await;
-            started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))
+            let Running { stdout, stderr, control, ended } =
+                started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
+            Ok(Running { stdout, stderr, control, ended: all_ended(ended, group).boxed() })
         }
         .boxed()
     }

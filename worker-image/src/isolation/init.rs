@@ -3,6 +3,7 @@
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
 use super::plan::{Env, INSIDE, Plan, PlanFile};
+use super::seccomp;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -18,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The most processes of one sandbox.
-const PROCESSES_MAX: u64 = 4096;
 /// How many descriptors a program may open unless it asks for more: what the worker has is too much for one that closes all
 /// that it may have.
 const DESCRIPTORS: u64 = 1024;
+/// From -1000, never, to 1000, first.
+const OOM_SCORE: &str = "500";
 /// What a shell says of a program that can't be started.
 const NOT_STARTED: i32 = 127;
 const REAP_EVERY: Duration = Duration::from_millis(10);
@@ -36,6 +37,11 @@ pub fn run() -> i32 {
             if code == 128 + Signal::SIGTERM as i32 {
                 reap_the_rest(linger);
             }
+            if code == 128 + Signal::SIGSYS as i32 {
+                eprintln!(
+                    "callboard: the program was ended at a system call of another architecture: 32-bit programs can't run"
+                );
+            }
             code
         }
         Err(error) => {
@@ -46,9 +52,13 @@ pub fn run() -> i32 {
 }
 
 fn start() -> io::Result<(Pid, Duration)> {
+    // Before there is a thread, or a word of the build's own is read.
+    seccomp::apply()?;
     let plan = take_plan()?;
     let linger = Duration::from_millis(plan.linger_ms);
-    setrlimit(Resource::RLIMIT_NPROC, PROCESSES_MAX, PROCESSES_MAX)?;
+    // Where it is short of memory, this host is to end builds before anything of its own.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).ok();
+    setrlimit(Resource::RLIMIT_NPROC, plan.processes_max.into(), plan.processes_max.into())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
     let mut env = plan.egress.map(relay).transpose()?.map(proxy_env).unwrap_or_default();

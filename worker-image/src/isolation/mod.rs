@@ -3,12 +3,18 @@
 //! Running a step without isolation is not offered.
 
 pub mod bubblewrap;
+pub mod cgroup;
+pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
+pub mod seccomp;
+pub mod trial;
+mod trials;
 
 use crate::clock::Boot;
 use futures::future::BoxFuture;
+use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
 use protocol::pipeline::Network;
@@ -104,6 +110,14 @@ pub enum StartError {
     Trouble(String),
 }
 
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(why) | Self::Trouble(why) => f.write_str(why),
+        }
+    }
+}
+
 /// A back end.
 pub trait Isolation: fmt::Debug + Send + Sync {
     /// Its name, as a claim says it.
@@ -115,6 +129,9 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     ///
     /// [`StartError::Image`].
     fn takes(&self, image: &str) -> Result<(), StartError>;
+
+    /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
+    fn guarantees(&self) -> Trying<'_>;
 
     /// Starts a task.
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>>;

@@ -3,6 +3,7 @@
 //! Both travel through descriptors without a name (a socket, a memory file), since arguments and environments of
 //! processes can be read by others.
 
+use super::cgroup::Group;
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub struct Plan {
     pub files: Vec<PlanFile>,
     /// The proxy's socket, as the sandbox sees it; without one there is no way out.
     pub egress: Option<PathBuf>,
+    /// How many processes and threads its user may have.
+    pub processes_max: u32,
     /// How long the others may take to end once the program was asked to and did.
     pub linger_ms: u64,
 }
@@ -63,6 +66,10 @@ pub struct Orders {
     pub plan: Plan,
     /// What it may take.
     pub limits: Limits,
+    /// The control group that holds it to that, if this host has any.
+    pub group: Option<Group>,
+    /// The directories that `limits` bounds together.
+    pub bounded: Vec<PathBuf>,
     /// When the sandbox must begin to end unless renewed.
     pub fence_at: Boot,
     /// Between asking its processes to end and ending them.

@@ -4,6 +4,7 @@ use crate::board::{Board, TOKEN};
 use crate::forge::Forge;
 use crate::skipped::skip;
 use callboard_worker::proc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File, Permissions};
@@ -16,6 +17,9 @@ use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_callboard-worker");
 
+/// What a plain user's worker can't give everywhere. Tests about these see for themselves.
+pub(crate) const ACCEPTED: &str = "memory,processes,cpu";
+
 /// A build whose directory a plain user can't remove.
 pub(crate) const STUCK: &str = "00000000-0000-7000-8000-000000000000";
 
@@ -27,7 +31,7 @@ pub(crate) struct Worker {
 
 /// Whether a sandbox works here; if not, the calling test is skipped.
 pub(crate) fn can_seal() -> bool {
-    let fit = Command::new(BINARY).args(["doctor", "--builds-root", "/tmp"]).output().unwrap();
+    let fit = Command::new(BINARY).args(["doctor", "--builds-root", "/tmp", "--accept", ACCEPTED]).output().unwrap();
     if !fit.status.success() {
         let found = String::from_utf8_lossy(&fit.stdout);
         let bad: Vec<&str> = found.lines().filter(|line| line.contains(" MISSING ")).collect();
@@ -50,6 +54,20 @@ impl Worker {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         Self::start_in(directory, board, forge, args, None)
+    }
+
+    /// On a file system of its own that holds so many MiB, where one can be mounted; if not, the calling test is skipped.
+    pub(crate) fn start_on(mib: u32, board: &Board, forge: &Forge) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let root = directory.path().join("builds");
+        fs::create_dir(&root).unwrap();
+        let size = format!("size={mib}m,mode=755");
+        if let Err(error) = mount(Some("tmpfs"), &root, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())) {
+            skip("mount", &format!("no file system of a test's own: {error}"));
+            return None;
+        }
+        Some(Self::start_in(directory, board, forge, &[], None))
     }
 
     /// As somebody else; only root can do that. In the builds root is the directory of a build that is not theirs to remove.
@@ -118,13 +136,29 @@ impl Worker {
         names.filter(|name| !name.starts_with('.')).collect()
     }
 
-    /// Nothing of any build is left, neither a process nor a directory.
+    /// The directories of this builds root's control groups, if it has any.
+    pub(crate) fn groups(&self) -> Vec<PathBuf> {
+        let lines = fs::read_to_string(self.root.join(".groups")).unwrap_or_default();
+        lines.lines().map(PathBuf::from).filter(|group| group.exists()).collect()
+    }
+
+    /// The control groups of tasks.
+    pub(crate) fn tasks(&self) -> Vec<PathBuf> {
+        let entries = self.groups().into_iter().flat_map(|group| fs::read_dir(group).into_iter().flatten().flatten());
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+
+    /// Nothing of any build is left, neither a process, nor a control group, nor a directory.
     pub(crate) fn is_tidy(&self) {
         self.is_tidy_but_for(&[]);
     }
 
     pub(crate) fn is_tidy_but_for(&self, sites: &[String]) {
-        let is_tidy = || self.all_left().is_empty() && self.sites().iter().all(|site| sites.contains(site));
+        let is_tidy = || {
+            self.all_left().is_empty()
+                && self.tasks().is_empty()
+                && self.sites().iter().all(|site| sites.contains(site))
+        };
         eventually("a tidy builds root", || is_tidy().then_some(()));
     }
 }
@@ -139,6 +173,8 @@ impl Drop for Worker {
         for pid in self.all_left() {
             proc::signal(pid, Signal::SIGKILL);
         }
+        callboard_worker::isolation::cgroup::end_leftovers(&self.root).ok();
+        umount2(&self.root, MntFlags::MNT_DETACH).ok();
     }
 }
 
@@ -166,7 +202,7 @@ pub(crate) fn command_with(descriptors: u32, board: &Board, forge: &Forge, root:
     command.arg(verb).args(["--api-url", &board.url, "--name", "tester", "--builds-root"]).arg(root);
     command.args(["--egress-allow", &forge.address, "--ca-bundle"]).arg(forge.ca());
     command.args(["--kill-grace-ms", "300", "--fence-margin-ms", "200", "--free-mib-min", "1"]);
-    command.env("CALLBOARD_WORKER_TOKEN", TOKEN);
+    command.env("CALLBOARD_WORKER_TOKEN", TOKEN).env("CALLBOARD_ACCEPT", ACCEPTED);
     command
 }
 

@@ -124,6 +124,10 @@ async fn serve(State(root): State<PathBuf>, request: Request) -> Response {
     if parts.uri.path().starts_with("/private/") && header("authorization") != expected {
         return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Basic realm=\"t\"")]).into_response();
     }
+    if parts.uri.path() == "/redirect" {
+        let to = parts.uri.query().unwrap_or_default().to_owned();
+        return (StatusCode::FOUND, [("location", to)]).into_response();
+    }
     let body = to_bytes(body, 1 << 20).await.unwrap();
     let mut back_end = tokio::process::Command::new("git")
         .arg("http-backend")

@@ -4,9 +4,12 @@
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
 
 mod board;
+mod calls;
 mod course;
 mod fleet;
 mod forge;
+mod inside;
+mod limits;
 mod output;
 mod refusals;
 mod seal;

@@ -4,7 +4,8 @@ use crate::board::{job, step};
 use crate::fleet::{BINARY, can_seal, command, command_with, is_root};
 use crate::{Board, Forge, set_up};
 use std::fs::{Permissions, set_permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 fn said(output: &Output) -> String {
@@ -59,12 +60,37 @@ async fn a_worker_with_too_few_descriptors_for_its_slots_says_so() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("ulimit -Hn 128"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_can_not_hold_builds_to_their_limits_is_refused_until_that_is_accepted() {
+    if !is_root() || !can_seal() {
+        return;
+    }
+    let (board, forge, directory) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
+    chown(directory.path(), Some(1234), Some(1234)).unwrap();
+    set_permissions(forge.directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let run = |accepted: &str| {
+        let mut command = command(&board, &forge, &directory.path().join("builds"), "run");
+        command.env("CALLBOARD_ACCEPT", accepted).uid(1234).gid(1234).output().unwrap()
+    };
+    let refused = run("processes,disk");
+    assert_eq!(refused.status.code(), Some(69), "{}", said(&refused));
+    for told in ["  memory: ", "  cpu: ", "fix: no group can be made in /sys/fs/cgroup", "--accept memory,cpu;"] {
+        assert!(said(&refused).contains(told), "{told:?} in {}", said(&refused));
+    }
+    let unknown = run("memory,everything");
+    assert!(said(&unknown).contains("must be one of capabilities, "), "{}", said(&unknown));
+}
+
 #[test]
 fn the_doctor_speaks_json() {
     let output = Command::new(BINARY).args(["doctor", "--json", "--builds-root", "/tmp"]).output().unwrap();
-    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(findings.iter().any(|finding| finding["name"] == "bubblewrap"));
-    let is_fit = findings.iter().all(|finding| finding["ok"] == true || finding["needed"] == false);
+    let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |list: &serde_json::Value| list.as_array().unwrap().clone();
+    assert!(of(&examined["host"]).iter().any(|finding| finding["name"] == "bubblewrap"));
+    let is_fit = of(&examined["host"]).iter().all(|finding| finding["ok"] == true || finding["needed"] == false)
+        && of(&examined["isolation"])
+            .iter()
+            .any(|column| of(&column["given"]).iter().all(|given| given["held"] == true));
     assert_eq!(output.status.code(), Some(if is_fit { 0 } else { 69 }));
 }
 

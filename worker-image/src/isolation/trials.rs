@@ -1,0 +1,215 @@
+//! Tries a back end's guarantees for real: one sandbox for each thing that a step may try, all at once.
+
+use super::bubblewrap::names;
+use super::guarantees::{ALL, Given, Guarantee};
+use super::plan::{Env, INSIDE};
+use super::trial::{THREADS, Trial, Walls};
+use super::{Ended, Exceeded, Isolation, Limits, Running, Task};
+use crate::clock::Boot;
+use crate::site::Site;
+use protocol::pipeline::Network;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+
+/// What the trials may take: far less than they want.
+const LIMITS: Limits = Limits { memory_bytes: 64 << 20, processes: 48, cpu_millis: 250, disk_bytes: 4 << 20 };
+/// What a trial may take that is not about limits.
+const AMPLE: Limits = Limits { memory_bytes: 1 << 30, processes: 512, cpu_millis: 4000, disk_bytes: 1 << 30 };
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What came of a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    said: String,
+    code: Option<i32>,
+    exceeded: Option<Exceeded>,
+}
+
+/// What came of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    walls: Walls,
+    /// Whose processes a step's are outside.
+    owner: Option<u32>,
+    memory: Outcome,
+    processes: Outcome,
+    cpu: Outcome,
+    disk: Outcome,
+}
+
+/// How a back end holds a guarantee, and how to mend it where it does not.
+pub(super) struct Means {
+    /// Nothing, and it is missing whatever the trial came to: a busy host looks like a limited one.
+    pub(super) by: Option<String>,
+    pub(super) fix: String,
+}
+
+/// Tries everything in `site`, which is of slot 0.
+///
+/// # Errors
+///
+/// Why no sandbox came up.
+pub(super) async fn facts(isolation: &dyn Isolation, site: &Site) -> Result<Facts, String> {
+    let run = |trial, limits| run(isolation, site, trial, limits);
+    let (walls, memory, processes, cpu, disk) = tokio::join!(
+        run(Trial::Walls, AMPLE),
+        run(Trial::Memory, Limits { memory_bytes: LIMITS.memory_bytes, ..AMPLE }),
+        run(Trial::Processes, Limits { processes: LIMITS.processes, ..AMPLE }),
+        run(Trial::Cpu, Limits { cpu_millis: LIMITS.cpu_millis, ..AMPLE }),
+        // The others share its directory, but may hold far more.
+        run(Trial::Disk, Limits { disk_bytes: LIMITS.disk_bytes, ..AMPLE }),
+    );
+    let walls = walls?;
+    let walls = serde_json::from_str(&walls.said).map_err(|_| format!("the trial said {:?}", walls.said))?;
+    let owner = std::fs::metadata(site.path(names::WORKSPACE).join("trial")).map(|meta| meta.uid()).ok();
+    Ok(Facts { walls, owner, memory: memory?, processes: processes?, cpu: cpu?, disk: disk? })
+}
+
+async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limits) -> Result<Outcome, String> {
+    let task = Task {
+        image: "host".into(),
+        argv: vec![format!("{INSIDE}/init"), "try".into(), trial.as_str().into()],
+        env: Env::new(),
+        files: Vec::new(),
+        directory: site.directory.clone(),
+        slot: 0,
+        network: Network::None,
+        limits,
+        fence_at: Boot::now().plus(PATIENCE),
+        kill_grace: Duration::ZERO,
+    };
+    let Running { mut stdout, mut stderr, ended, control: _control } =
+        isolation.start(task).await.map_err(|error| error.to_string())?;
+    let (mut said, mut complaint) = (String::new(), String::new());
+    let (ended, ..) = tokio::join!(ended, stdout.read_to_string(&mut said), stderr.read_to_string(&mut complaint));
+    match ended {
+        Ended::Exited { code, exceeded } => Ok(Outcome { said: said.trim().into(), code: Some(code), exceeded }),
+        Ended::Fenced => Err("a trial did not end in time".into()),
+        Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
+    }
+}
+
+/// What the facts come to; `means` says what holds a guarantee, or how to mend it.
+pub(super) fn judge(facts: &Facts, means: impl Fn(Guarantee) -> Means) -> Vec<Given> {
+    ALL.iter()
+        .map(|guarantee| {
+            let Means { by, fix } = means(*guarantee);
+            match (is_held(facts, *guarantee), by) {
+                (Ok(()), Some(by)) => Given::held(*guarantee, by),
+                (Ok(()), None) => Given::missing(*guarantee, "nothing limits it here", fix),
+                (Err(seen), _) => Given::missing(*guarantee, seen, fix),
+            }
+        })
+        .collect()
+}
+
+/// Whether it holds; if not, what was seen.
+fn is_held(facts: &Facts, guarantee: Guarantee) -> Result<(), String> {
+    let walls = &facts.walls;
+    let number = |outcome: &Outcome| outcome.said.parse().unwrap_or(u32::MAX);
+    let (is_held, seen) = match guarantee {
+        Guarantee::Namespaces => (
+            walls.processes <= 3 && walls.writable.is_empty(),
+            format!("a step sees {} processes, and can write {:?}", walls.processes, walls.writable),
+        ),
+        Guarantee::Capabilities => (walls.capabilities == 0, format!("a step has {:#x}", walls.capabilities)),
+        Guarantee::Privileges => (walls.no_new_privileges, "a step may gain privileges".into()),
+        Guarantee::Users => (facts.owner.is_some_and(|owner| owner != 0), "a step is root outside".into()),
+        Guarantee::Nesting => (walls.no_namespace, "a step can make user namespaces".into()),
+        Guarantee::Seccomp => (walls.seccomp == 2 && walls.no_mount, format!("mode {}", walls.seccomp)),
+        Guarantee::Network => {
+            (walls.interfaces.is_empty() && walls.unreachable, format!("interfaces {:?}", walls.interfaces))
+        }
+        Guarantee::Memory => (facts.memory.exceeded == Some(Exceeded::Memory), taken(&facts.memory, "MiB", "64")),
+        Guarantee::Processes => (
+            facts.processes.code == Some(0) && number(&facts.processes) < THREADS,
+            taken(&facts.processes, "threads", "48"),
+        ),
+        Guarantee::Cpu => (
+            facts.cpu.code == Some(0) && number(&facts.cpu) <= LIMITS.cpu_millis * 2,
+            taken(&facts.cpu, "thousandths of a CPU", "250"),
+        ),
+        Guarantee::Disk => (facts.disk.exceeded == Some(Exceeded::Disk), taken(&facts.disk, "MiB", "4")),
+    };
+    if is_held { Ok(()) } else { Err(seen) }
+}
+
+fn taken(outcome: &Outcome, unit: &str, limit: &str) -> String {
+    match outcome.code {
+        Some(0) => format!("a step took {} {unit} where {limit} were its limit", outcome.said),
+        Some(code) => format!("a step that took more than {limit} {unit} ended with exit code {code}"),
+        None => "not tried".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(said: &str, code: i32, exceeded: Option<Exceeded>) -> Outcome {
+        Outcome { said: said.into(), code: Some(code), exceeded }
+    }
+
+    fn sealed() -> Facts {
+        let walls = Walls {
+            no_new_privileges: true,
+            seccomp: 2,
+            processes: 2,
+            unreachable: true,
+            no_mount: true,
+            no_namespace: true,
+            ..Walls::default()
+        };
+        Facts {
+            walls,
+            owner: Some(300_000),
+            memory: outcome("", 137, Some(Exceeded::Memory)),
+            processes: outcome("46", 0, None),
+            cpu: outcome("260", 0, None),
+            disk: outcome("", 137, Some(Exceeded::Disk)),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut Facts), missing: &[Guarantee]) {
+        let mut facts = sealed();
+        change(&mut facts);
+        let given = judge(&facts, |_| Means { by: Some("something".into()), fix: "mend it".into() });
+        let found: Vec<_> = given.iter().filter(|given| !given.held).map(|given| given.guarantee).collect();
+        assert_eq!((found.as_slice(), given.len()), (missing, ALL.len()));
+    }
+
+    #[test]
+    fn what_is_sealed_gives_everything() {
+        check(|_| {}, &[]);
+    }
+
+    #[test]
+    fn each_hole_is_seen_as_the_guarantee_that_it_breaks() {
+        check(|facts| facts.walls.capabilities = 1, &[Guarantee::Capabilities]);
+        check(|facts| facts.walls.processes = 4, &[Guarantee::Namespaces]);
+        check(|facts| facts.walls.writable.push("/usr".into()), &[Guarantee::Namespaces]);
+        check(|facts| facts.walls.no_new_privileges = false, &[Guarantee::Privileges]);
+        check(|facts| facts.owner = Some(0), &[Guarantee::Users]);
+        check(|facts| facts.owner = None, &[Guarantee::Users]);
+        check(|facts| facts.walls.no_namespace = false, &[Guarantee::Nesting]);
+        check(|facts| facts.walls.seccomp = 0, &[Guarantee::Seccomp]);
+        check(|facts| facts.walls.interfaces.push("eth0".into()), &[Guarantee::Network]);
+        check(|facts| facts.walls.unreachable = false, &[Guarantee::Network]);
+    }
+
+    #[test]
+    fn what_held_by_chance_is_not_held() {
+        let given = judge(&sealed(), |_| Means { by: None, fix: "mend it".into() });
+        assert!(given.iter().all(|given| !given.held));
+    }
+
+    #[test]
+    fn who_gets_all_that_it_wants_is_not_limited() {
+        check(|facts| facts.memory = outcome("160", 0, None), &[Guarantee::Memory]);
+        check(|facts| facts.processes = outcome("96", 0, None), &[Guarantee::Processes]);
+        check(|facts| facts.processes = outcome("", 101, None), &[Guarantee::Processes]);
+        check(|facts| facts.cpu = outcome("501", 0, None), &[Guarantee::Cpu]);
+        check(|facts| facts.disk = outcome("24", 0, None), &[Guarantee::Disk]);
+    }
+}
