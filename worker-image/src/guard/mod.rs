@@ -17,6 +17,7 @@ use crate::mark::Mark;
 use lines::Lines;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl::set_child_subreaper;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -54,11 +55,14 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     }
     let (plan, mark) = (plan_file(orders)?, Mark::open(&orders.ended_mark)?);
     mark.set(None)?;
+    // Whoever loses its parent in the sandbox, bubblewrap itself, is ours to end.
+    set_child_subreaper(true)?;
     let (status, status_of_sandbox) = pipe2(OFlag::O_CLOEXEC)?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
     let mut watch = Watch::new(orders, sandbox, lines, File::from(status));
     watch.until_it_is_over()?;
+    ending::kill_orphans();
     // Only a recovery would read it.
     mark.set(Some(Boot::now())).ok();
     // Emptied by the sandbox's first process once it has read it.
