@@ -3,21 +3,40 @@
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, isolation};
-use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
+
+/// How long threads that are at something may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // Whoever started us may have left descriptors open; no sandbox is to inherit them.
     close_fds::set_fds_cloexec(3, &[]);
-    let cli = Cli::parse();
+    let cli = match Cli::read(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(bad) => {
+            eprintln!("callboard-worker: {bad}");
+            return ExitCode::from(78);
+        }
+    };
     let descriptors = descriptors::raise_descriptors();
     match cli.command {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         Command::Egress(EgressArgs { socket, allow, .. }) => {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
+        Command::Health(args) => match args.ask() {
+            Ok(said) => {
+                println!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("callboard-worker: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
@@ -34,7 +53,12 @@ fn main() -> ExitCode {
 fn serve(format: LogFormat, work: impl Future<Output = Result<(), Failed>>) -> ExitCode {
     tell(format);
     let ended = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let ended = runtime.block_on(work);
+            // A name that is still looked up, on a thread that nobody can end, must not hold us.
+            runtime.shutdown_timeout(END_PATIENCE);
+            ended
+        }
         Err(error) => Err(Failed::Other(error.into())),
     };
     match ended {

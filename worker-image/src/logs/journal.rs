@@ -26,6 +26,12 @@ impl Journal {
         Ok(Self { limits, queue: Mutex::new(Queue::new(limits, directory)?), finished: Notify::new() })
     }
 
+    /// How many bytes wait for the board on disk.
+    #[must_use]
+    pub fn spooled_bytes(&self) -> u64 {
+        self.queue().spooled_bytes()
+    }
+
     /// How the board wants its logs.
     #[must_use]
     pub fn limits(&self) -> LogLimits {

@@ -110,6 +110,10 @@ impl Queue {
         Ok(())
     }
 
+    pub(super) fn spooled_bytes(&self) -> u64 {
+        self.spool.size()
+    }
+
     pub(super) fn next_seq(&self) -> u64 {
         self.first_seq + u64::try_from(self.waiting.len()).unwrap_or(0)
     }
