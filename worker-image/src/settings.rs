@@ -117,10 +117,12 @@ fn known() -> BTreeMap<String, Arg> {
 }
 
 fn words(arg: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    match value {
-        DeValue::Array(values) if is_list(arg) => values.iter().map(|value| word(value.get_ref())).collect(),
-        value => word(value).map(|word| vec![word]),
+    if let DeValue::Array(values) = value
+        && is_list(arg)
+    {
+        return values.iter().map(|value| word(value.get_ref())).collect();
     }
+    word(value).map(|word| vec![word])
 }
 
 fn word(value: &DeValue<'_>) -> Result<String, String> {
