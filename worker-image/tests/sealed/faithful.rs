@@ -224,6 +224,41 @@ async fn secrets_that_are_cut_anywhere_nested_or_short_are_masked_and_the_log_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_dumped_is_masked_in_every_column() {
+    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let dumps = [
+        "od -c",
+        "od -x",
+        "od",
+        "od -b",
+        "od -An -c",
+        "od -t x1",
+        "od -t x1z",
+        "base32",
+        "xxd",
+        "hexdump -C",
+        "hexdump",
+    ];
+    let dump = |tool: &str| {
+        let name = tool.split(' ').next().unwrap();
+        format!("command -v {name} >/dev/null || exit 0; printf 'xy%s' \"$KEY\" | {tool} && echo {name} is through")
+    };
+    let commands: Vec<String> = dumps.iter().map(|tool| format!("({})", dump(tool))).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let mut writing = job(&forge.url(), vec![step("write", &commands)]);
+    writing.secrets.insert("KEY".into(), Secret("kqkqkqkq-kqkqkqkq-kqkqkqkq-kqkqkqkq-kqkqkqkq".into()));
+    let report = board.report(board.offer(writing)).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let log = board.log();
+    // The letters in each way to write them; `xy` before them takes the first column of two.
+    for shown in ["kqkq", "k   q", "716b", "6b71", "6b 71", "070553", "153 161", "NNYW"] {
+        assert!(!log.contains(shown), "{shown} is in {log}");
+    }
+    assert!(log.contains("od is through\n") && log.contains("base32 is through\n"), "{log}");
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn past_the_cap_the_outcome_is_what_it_would_be() {
     let Some((board, forge, worker)) = set_up(&[]).await else { return };
     board.heard().log_cap_chunks = Some(20);
