@@ -110,6 +110,11 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether nothing waits for the board.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_none() && self.waiting.is_empty() && self.dropped_bytes == 0
+    }
+
     pub(super) fn spooled_bytes(&self) -> u64 {
         self.spool.size()
     }

@@ -22,7 +22,7 @@ pub enum Shipped {
     NotOurs,
 }
 
-/// Sends what waits every interval, and all the rest once the journal is finished.
+/// Sends what waits, at most once an interval but what comes after a pause at once, and all the rest once the journal is finished.
 pub async fn ship(
     api: Arc<Api>,
     build: Uuid,
@@ -35,7 +35,7 @@ pub async fn ship(
     let interval = Duration::from_millis(shipping.journal.limits().interval_ms.max(10));
     loop {
         tokio::select! {
-            () = tokio::time::sleep(interval) => {}
+            () = shipping.journal.arrived() => {}
             () = shipping.journal.finished() => {}
         }
         let finished = shipping.journal.is_finished();
@@ -44,6 +44,10 @@ pub async fn ship(
         }
         if finished {
             return Shipped::All;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = shipping.journal.finished() => {}
         }
     }
 }
