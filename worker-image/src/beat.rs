@@ -4,8 +4,9 @@
 use crate::api::{Api, Failure};
 use crate::backoff::{Backoff, jittered};
 use crate::clock::Boot;
-use crate::config::Config;
 use crate::lease::Lease;
+use crate::metrics::Metrics;
+use crate::run::Shop;
 use crate::stop::{Stop, Why};
 use std::io;
 use std::sync::Arc;
@@ -29,9 +30,10 @@ pub struct Beating {
 /// # Errors
 ///
 /// If there is no thread to be had.
-pub fn start(config: &Config, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Duration) -> anyhow::Result<Beating> {
-    let (api, until) = (Api::new(config)?, CancellationToken::new());
-    let beats = Beats { api, build, lease, stop, every: every.max(Duration::from_millis(10)) };
+pub fn start(shop: &Shop, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Duration) -> anyhow::Result<Beating> {
+    let (api, until) = (Api::new(&shop.config)?, CancellationToken::new());
+    let metrics = Arc::clone(&shop.metrics);
+    let beats = Beats { api, metrics, build, lease, stop, every: every.max(Duration::from_millis(10)) };
     let (until, guard) = (until.clone(), until.drop_guard());
     std::thread::Builder::new().name("heartbeat".into()).spawn(move || thread(&beats, &until))?;
     Ok(Beating { _until: guard })
@@ -45,6 +47,7 @@ fn thread(beats: &Beats, until: &CancellationToken) -> io::Result<()> {
 
 struct Beats {
     api: Api,
+    metrics: Arc<Metrics>,
     build: Uuid,
     lease: Arc<Lease>,
     stop: Stop,
@@ -62,6 +65,7 @@ impl Beats {
                 Ok(renewed) => {
                     debug!(build.id = %self.build, lease.ttl_ms = renewed.lease_ttl_ms, "lease renewed");
                     self.lease.renewed(sent_at, &renewed);
+                    self.metrics.beat(true);
                     renewed.cancel.into_iter().for_each(|reason| self.stop.ask(Why::Cancel(reason)));
                     backoff.reset();
                     self.pause(jittered(self.every * 4 / 5)).await;
@@ -94,6 +98,8 @@ impl Beats {
             Failure::NotOurs { code } => (None, code.as_str().to_owned()),
             Failure::Resync { .. } => (None, "an answer to another call".to_owned()),
         };
+        self.lease.missed();
+        self.metrics.beat(false);
         warn!(build.id = %self.build, why, "lease not renewed");
         backoff.next_wait(after.map(|after| after.min(self.every)))
     }

@@ -2,15 +2,22 @@
 
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
+use crate::exposed;
 use crate::isolation::Limits;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
+use crate::settings::{self, Bad, Settings};
 use anyhow::{Context as _, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How long a worker that is well may take to say so.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(4);
 /// The variable that holds the token.
 const TOKEN: &str = "CALLBOARD_WORKER_TOKEN";
 
@@ -21,6 +28,9 @@ pub struct Cli {
     /// How the worker writes its own log, to standard error.
     #[arg(long, env = "CALLBOARD_LOG_FORMAT", value_enum, default_value = "text", global = true)]
     pub log_format: LogFormat,
+    /// A file of settings; without it, /etc/callboard/worker.toml if that is there.
+    #[arg(long, env = "CALLBOARD_WORKER_CONFIG", value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -44,6 +54,9 @@ pub enum Command {
     Recover(Box<RunArgs>),
     /// Say whether builds can run here, and what to do if not.
     Doctor(DoctorArgs),
+    /// Ask the worker that runs here whether it is well: for a container's health check.
+    #[command(hide = true)]
+    Health(HealthArgs),
     /// Watch over one sandbox. Started by `run`.
     #[command(hide = true)]
     Guard {
@@ -77,6 +90,21 @@ pub struct PlaceArgs {
     /// As root, slot N's processes run as this user id + N.
     #[arg(long, env = "CALLBOARD_FIRST_UID", default_value_t = 300_000)]
     first_uid: u32,
+}
+
+/// `health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    #[command(flatten)]
+    exposed: ExposedArgs,
+}
+
+/// Where a worker tells of itself.
+#[derive(Debug, Args)]
+struct ExposedArgs {
+    /// Serve /metrics and /healthz here, such as on 127.0.0.1:9477.
+    #[arg(long, env = "CALLBOARD_METRICS_ADDR", value_name = "ADDRESS:PORT")]
+    metrics_addr: Option<SocketAddr>,
 }
 
 /// `egress`.
@@ -152,7 +180,7 @@ pub struct LimitArgs {
 pub struct RunArgs {
     /// Where the control plane is, such as `https://board.example.com`.
     #[arg(long, env = "CALLBOARD_URL")]
-    api_url: String,
+    api_url: Option<String>,
     /// A file that holds the worker's token; without it, the environment's CALLBOARD_WORKER_TOKEN.
     #[arg(long, env = "CALLBOARD_WORKER_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -189,6 +217,9 @@ pub struct RunArgs {
     /// How long logs may hold a build after its steps ended, in milliseconds.
     #[arg(long, env = "CALLBOARD_LOGS_HOLD_MS", default_value_t = 60_000)]
     logs_hold_ms: u64,
+    /// End a step that writes nothing for so many seconds; 0: never.
+    #[arg(long, env = "CALLBOARD_SILENT_TIMEOUT", default_value_t = 0)]
+    silent_timeout: u64,
     /// Where this host's number is kept; without it, in the builds root.
     #[arg(long, env = "CALLBOARD_HOST_ID_FILE")]
     host_id_file: Option<PathBuf>,
@@ -198,6 +229,8 @@ pub struct RunArgs {
     /// Claim nothing with less than this much free space in the builds root, in MiB.
     #[arg(long, env = "CALLBOARD_FREE_MIB_MIN", default_value_t = 256)]
     free_mib_min: u64,
+    #[command(flatten)]
+    exposed: ExposedArgs,
 }
 
 impl PlaceArgs {
@@ -217,6 +250,46 @@ impl LimitArgs {
             cpu_millis: self.cpu_millis,
             disk_bytes: bytes(self.disk_mib),
         }
+    }
+}
+
+impl Cli {
+    /// Reads the command line, the environment and the file of settings. Ends the process where clap does, such as for `--help`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file.
+    pub fn read(line: Vec<OsString>) -> Result<Self, Bad> {
+        let cli = Self::parse_from(&line);
+        let file = if cli.command.has_settings() { settings::file(cli.config.as_deref()) } else { None };
+        let Some(file) = file else {
+            return Ok(cli);
+        };
+        let command = Settings::read(&file)?.defaults_of(Self::command());
+        Ok(Self::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit()))
+    }
+}
+
+impl Command {
+    /// What others started is set up by them.
+    fn has_settings(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Recover(_) | Self::Doctor(_) | Self::Health(_) => true,
+            Self::Guard { .. } | Self::Enter(_) | Self::Egress(_) | Self::SandboxInit | Self::Try { .. } => false,
+        }
+    }
+}
+
+impl HealthArgs {
+    /// Asks; says what the worker says.
+    ///
+    /// # Errors
+    ///
+    /// If it is not well, can't be asked, or does not say where.
+    pub fn ask(&self) -> io::Result<String> {
+        let unset =
+            || io::Error::other("the worker serves no health: set --metrics-addr or CALLBOARD_METRICS_ADDR for both");
+        exposed::ask(self.exposed.metrics_addr.ok_or_else(unset)?, HEALTH_PATIENCE)
     }
 }
 
@@ -245,7 +318,10 @@ impl RunArgs {
     /// What is wrong with it.
     pub fn config(&self) -> anyhow::Result<Config> {
         let milliseconds = Duration::from_millis;
-        let api_url = self.api_url.trim_end_matches('/').to_owned();
+        let Some(api_url) = &self.api_url else {
+            bail!("no control plane: name it with --api-url, with CALLBOARD_URL, or with api_url in a worker.toml");
+        };
+        let api_url = api_url.trim_end_matches('/').to_owned();
         if !api_url.starts_with("http://") && !api_url.starts_with("https://") {
             bail!("--api-url must begin with https:// or http://");
         }
@@ -264,10 +340,12 @@ impl RunArgs {
                 kill: milliseconds(self.kill_grace_ms),
                 fence_margin: milliseconds(self.fence_margin_ms),
                 logs: milliseconds(self.logs_hold_ms),
+                silent: (self.silent_timeout > 0).then(|| Duration::from_secs(self.silent_timeout)),
                 ..Grace::default()
             },
             host_id_file: self.host_id_file.clone(),
             free_bytes_min: self.free_mib_min * 1024 * 1024,
+            metrics_addr: self.exposed.metrics_addr,
             place: self.place.place()?,
         })
     }
@@ -300,7 +378,6 @@ fn label(word: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {

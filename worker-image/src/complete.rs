@@ -3,7 +3,7 @@
 use crate::api::{Api, Failure};
 use crate::backoff::Backoff;
 use protocol::worker::Complete;
-use protocol::{EndReason, Status};
+use protocol::{Code, EndReason, Status};
 use std::time::Duration;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -15,6 +15,8 @@ pub enum Reported {
     Yes,
     /// The build is not ours any more.
     NotOurs,
+    /// The board does not know our token, so nobody was told.
+    TokenRefused,
     /// The board takes no report of ours; the reaper will end the build.
     Refused,
 }
@@ -32,6 +34,10 @@ pub async fn report(api: &Api, build: Uuid, mut end: Complete) -> Reported {
             Err(Failure::Again { after, why }) => {
                 warn!(build.id = %build, why, "end not reported yet");
                 tokio::time::sleep(backoff.next_wait(after)).await;
+            }
+            Err(Failure::NotOurs { code: Code::Unauthorized }) => {
+                warn!(build.id = %build, "the board does not know this worker's token, so the end is not reported");
+                return Reported::TokenRefused;
             }
             Err(Failure::NotOurs { code }) => {
                 warn!(build.id = %build, code = code.as_str(), "the build ended without us");

@@ -5,6 +5,7 @@ use crate::isolation::Limits;
 use crate::isolation::guarantees::Guarantee;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Config {
     pub host_id_file: Option<PathBuf>,
     /// Below this much free space in the builds root nothing is claimed.
     pub free_bytes_min: u64,
+    /// Where metrics are served, if anywhere.
+    pub metrics_addr: Option<SocketAddr>,
     /// Where and as whom builds run.
     pub place: Place,
 }
@@ -73,11 +76,13 @@ pub struct Grace {
     pub logs: Duration,
     /// How long output is read after a step's last process ended (2 s).
     pub output: Duration,
+    /// How long a step may write nothing; without it, for ever.
+    pub silent: Option<Duration>,
 }
 
 impl Default for Grace {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { kill: seconds(10), fence_margin: seconds(15), logs: seconds(60), output: seconds(2) }
+        Self { kill: seconds(10), fence_margin: seconds(15), logs: seconds(60), output: seconds(2), silent: None }
     }
 }

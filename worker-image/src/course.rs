@@ -173,7 +173,7 @@ fn judge(step: &Step, done: &Done, result: &mut StepResult, sink: &Sink) -> Resu
 
 fn status(fail: &Fail) -> StepStatus {
     match fail {
-        Fail::Stopped(Why::Deadline | Why::StepTimeout) => StepStatus::TimedOut,
+        Fail::Stopped(Why::Deadline | Why::StepTimeout | Why::Silent) => StepStatus::TimedOut,
         Fail::Stopped(Why::Cancel(_)) => StepStatus::Cancelled,
         Fail::Stopped(Why::Lost | Why::Fenced | Why::Shutdown)
         | Fail::Clone(_)

@@ -6,6 +6,7 @@ use crate::clock::{Boot, millis};
 use crate::config::Grace;
 use crate::isolation::Control;
 use protocol::worker::{Heartbeat, Job, Renewed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,6 +20,7 @@ pub struct Lease {
     grace: Grace,
     now: Mutex<State>,
     entered: Notify,
+    misses: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Lease {
             last_output_at: None,
             task: None,
         };
-        Self { sent_at, lease_grace, grace, now: Mutex::new(now), entered: Notify::new() }
+        Self { sent_at, lease_grace, grace, now: Mutex::new(now), entered: Notify::new(), misses: AtomicU32::new(0) }
     }
 
     /// Takes note of a renewal that was asked for at `sent_at`, and tells the running task's guard.
@@ -53,11 +55,23 @@ impl Lease {
         now.fence_at = now.fence_at.max(fence(sent_at, answer.lease_ttl_ms, self.lease_grace, self.grace));
         now.deadline_at = sent_at.plus(Duration::from_millis(answer.deadline_in_ms));
         now.renewed_at = Some(sent_at);
+        self.misses.store(0, Relaxed);
         let (fence_at, task) = (now.fence_at, now.task.clone());
         drop(now);
         if let Some(task) = task {
             task.renew(fence_at);
         }
+    }
+
+    /// Takes note of a heartbeat that was not acknowledged.
+    pub fn missed(&self) {
+        self.misses.fetch_add(1, Relaxed);
+    }
+
+    /// How many heartbeats in a row were not acknowledged.
+    #[must_use]
+    pub fn misses(&self) -> u32 {
+        self.misses.load(Relaxed)
     }
 
     /// When all steps must begin to end unless the lease is renewed before.
@@ -115,6 +129,12 @@ impl Lease {
     /// Notes that the running step wrote something.
     pub fn output_seen(&self) {
         self.state().last_output_at = Some(Boot::now());
+    }
+
+    /// When the running step last wrote something, if it did.
+    #[must_use]
+    pub fn last_output_at(&self) -> Option<Boot> {
+        self.state().last_output_at
     }
 
     /// What a heartbeat says now.

@@ -18,6 +18,7 @@ pub mod descriptors;
 pub mod doctor;
 pub mod egress;
 pub mod equip;
+pub mod exposed;
 pub mod guard;
 pub mod isolation;
 pub mod lease;
@@ -25,6 +26,7 @@ pub mod lease;
 pub mod logs;
 pub mod mark;
 pub mod mask;
+pub mod metrics;
 pub mod outcome;
 pub mod poll;
 pub mod probe;
@@ -34,6 +36,7 @@ pub mod remains;
 pub mod removal;
 pub mod run;
 pub mod script;
+pub mod settings;
 pub mod site;
 #[cfg(test)]
 #[path = "../../tests/skipped.rs"]

@@ -3,13 +3,22 @@
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, isolation};
-use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
+/// How long threads that are at something may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::read(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(bad) => {
+            eprintln!("callboard-worker: {bad}");
+            return ExitCode::from(78);
+        }
+    };
     // Whoever started us may have left descriptors open; no sandbox is to inherit them. What a guard leaves open is for it.
     if !matches!(cli.command, Command::Enter(_)) {
         close_fds::set_fds_cloexec(3, &[]);
@@ -24,6 +33,16 @@ fn main() -> ExitCode {
         Command::Egress(EgressArgs { socket, allow, .. }) => {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
+        Command::Health(args) => match args.ask() {
+            Ok(said) => {
+                println!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("callboard-worker: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Try { what } => match isolation::trial::attempt(what) {
             Ok(said) => {
@@ -50,7 +69,12 @@ fn main() -> ExitCode {
 fn serve(format: LogFormat, work: impl Future<Output = Result<(), Failed>>) -> ExitCode {
     tell(format);
     let ended = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let ended = runtime.block_on(work);
+            // A name that is still looked up, on a thread that nobody can end, must not hold us.
+            runtime.shutdown_timeout(END_PATIENCE);
+            ended
+        }
         Err(error) => Err(Failed::Other(error.into())),
     };
     match ended {

@@ -3,8 +3,10 @@
 use crate::api::{Claimed, Failure};
 use crate::backoff::{Backoff, jittered};
 use crate::clock::Boot;
+use crate::metrics::Answer;
 use crate::run::{self, Health, Shop};
 use protocol::worker::{ClaimRequest, Job, WorkerInfo};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -15,8 +17,10 @@ use uuid::Uuid;
 
 /// The longest wait for work.
 const WAIT_MAX: Duration = Duration::from_secs(15);
+/// How long a worker that is told to stop still waits for a claim's answer.
+const CLAIM_LAST_WAIT: Duration = Duration::from_secs(2);
 /// So many infrastructure failures in a row, and the worker claims no more.
-const TROUBLES_MAX: u32 = 3;
+const TROUBLES_MAX: usize = 3;
 
 /// What a worker is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +40,15 @@ pub enum GaveUp {
     #[error("the board does not know this worker's token; make one with `callboard token create --worker`")]
     TokenRefused,
     /// Its host does not let it work.
-    #[error(
-        "{TROUBLES_MAX} builds in a row failed for reasons of this host; see the errors above and `callboard-worker doctor`"
-    )]
-    Unhealthy,
+    #[error("builds in a row failed for reasons of this host: {}; see `callboard-worker doctor`", .0.join("; then "))]
+    Unhealthy(Vec<String>),
+}
+
+/// Waits until builds are to stop; for ever, if nobody can tell any more.
+pub async fn told_to_stop(phase: &watch::Receiver<Phase>) {
+    if phase.clone().wait_for(|phase| *phase == Phase::Stopping).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Claims and runs builds until `phase` says otherwise, and waits for the last.
@@ -50,8 +59,9 @@ pub enum GaveUp {
 pub async fn poll(shop: Arc<Shop>, info: WorkerInfo, phase: watch::Receiver<Phase>) -> Result<(), GaveUp> {
     let free = (0..shop.config.slots).rev().collect();
     let wait = Backoff::new(Duration::from_secs(1), WAIT_MAX);
-    let mut polling = Polling { shop, info, phase, free, builds: JoinSet::new(), troubles: 0, wait };
+    let mut polling = Polling { shop, info, phase, free, builds: JoinSet::new(), troubles: Vec::new(), wait };
     let ended = polling.until_told().await;
+    polling.shop.metrics.turns_no_more();
     info!(builds.running = polling.builds.len(), "no more claims");
     while let Some(ended) = polling.builds.join_next().await {
         polling.freed(ended);
@@ -65,21 +75,23 @@ struct Polling {
     phase: watch::Receiver<Phase>,
     free: Vec<u32>,
     builds: JoinSet<(u32, Health)>,
-    troubles: u32,
+    /// Why builds failed, since one last did not for the host's reasons.
+    troubles: Vec<String>,
     wait: Backoff,
 }
 
 impl Polling {
     async fn until_told(&mut self) -> Result<(), GaveUp> {
         while self.is_working() {
+            self.shop.metrics.turned();
             while let Some(ended) = self.builds.try_join_next() {
                 self.freed(ended);
             }
-            if self.troubles >= TROUBLES_MAX {
-                return Err(GaveUp::Unhealthy);
+            if self.troubles.len() >= TROUBLES_MAX {
+                return Err(GaveUp::Unhealthy(std::mem::take(&mut self.troubles)));
             }
             match self.free.pop() {
-                None => self.pause(None).await,
+                None => self.pause(WAIT_MAX).await,
                 Some(slot) => self.fill(slot).await?,
             }
         }
@@ -93,7 +105,7 @@ impl Polling {
     async fn fill(&mut self, slot: u32) -> Result<(), GaveUp> {
         if !self.has_room() {
             self.free.push(slot);
-            self.pause(Some(WAIT_MAX)).await;
+            self.pause(WAIT_MAX).await;
             return Ok(());
         }
         match self.claim().await? {
@@ -104,7 +116,7 @@ impl Polling {
             }
             Asked::Wait(wait) => {
                 self.free.push(slot);
-                self.pause(Some(wait)).await;
+                self.pause(wait).await;
             }
         }
         Ok(())
@@ -115,8 +127,14 @@ impl Polling {
         let request = ClaimRequest { claim_id: Uuid::new_v4(), worker: self.info.clone() };
         let mut backoff = Backoff::new(Duration::from_millis(500), WAIT_MAX);
         loop {
+            self.shop.metrics.turned();
             let sent_at = Boot::now();
-            match self.shop.api.claim(&request).await {
+            let answer = tokio::select! {
+                answer = self.shop.api.claim(&request) => answer,
+                () = too_late(&self.phase) => return Ok(Asked::Wait(Duration::ZERO)),
+            };
+            self.shop.metrics.claimed(kind(&answer), Boot::now().since(sent_at));
+            match answer {
                 Ok(Claimed::Job(job)) => return Ok(Asked::Job(job, sent_at)),
                 Ok(Claimed::Nothing { after }) => {
                     let own = self.wait.next_wait(None).min(WAIT_MAX);
@@ -141,15 +159,9 @@ impl Polling {
     }
 
     /// Waits for `wait`, but not longer than until a build ends or the phase changes.
-    async fn pause(&mut self, wait: Option<Duration>) {
-        let sleep = async {
-            match wait {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => std::future::pending().await,
-            }
-        };
+    async fn pause(&mut self, wait: Duration) {
         tokio::select! {
-            () = sleep => {}
+            () = tokio::time::sleep(wait) => {}
             Some(ended) = self.builds.join_next() => self.freed(ended),
             Ok(()) = self.phase.changed() => {}
         }
@@ -171,17 +183,22 @@ impl Polling {
             // Nobody knows what is left in its slot: only a new start can tell.
             Err(error) => {
                 error!(%error, "a build's task broke");
-                self.troubles = TROUBLES_MAX;
-                Health::Trouble
+                self.troubles = vec![format!("a build's task broke: {error}"); TROUBLES_MAX];
+                return;
             }
         };
-        self.troubles = if health == Health::Fine { 0 } else { self.troubles + 1 };
+        match health {
+            Health::Fine => self.troubles.clear(),
+            Health::Unreported => {}
+            Health::Trouble(why) => self.troubles.push(why),
+        }
+        self.shop.metrics.troubles(u32::try_from(self.troubles.len()).unwrap_or(u32::MAX));
     }
 
     fn has_room(&self) -> bool {
         let (root, least) = (&self.shop.config.place.builds_root, self.shop.config.free_bytes_min);
-        match nix::sys::statvfs::statvfs(root) {
-            Ok(disk) if disk.blocks_available() * disk.fragment_size() >= least => true,
+        match free_bytes(root) {
+            Ok(free) if free >= least => true,
             Ok(_) => {
                 warn!(root = %root.display(), "too little free space, nothing is claimed");
                 false
@@ -192,6 +209,30 @@ impl Polling {
             }
         }
     }
+}
+
+/// How much room the file system of `root` has for us.
+///
+/// # Errors
+///
+/// If it can't be asked.
+pub fn free_bytes(root: &Path) -> nix::Result<u64> {
+    nix::sys::statvfs::statvfs(root).map(|disk| disk.blocks_available() * disk.fragment_size())
+}
+
+fn kind(answer: &Result<Claimed, Failure>) -> Answer {
+    match answer {
+        Ok(Claimed::Job(_)) => Answer::Build,
+        Ok(Claimed::Nothing { .. }) => Answer::Nothing,
+        Err(Failure::Again { .. }) => Answer::Failed,
+        Err(Failure::NotOurs { .. } | Failure::Resync { .. } | Failure::Refused { .. }) => Answer::Refused,
+    }
+}
+
+/// A claim is waited for, since its answer may be a build; but not for ever by a worker that is told to stop.
+async fn too_late(phase: &watch::Receiver<Phase>) {
+    told_to_stop(phase).await;
+    tokio::time::sleep(CLAIM_LAST_WAIT).await;
 }
 
 enum Asked {

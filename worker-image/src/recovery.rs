@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -39,6 +39,8 @@ pub struct Recovered {
     pub builds: usize,
     /// Builds whose directories could not be removed.
     pub stuck: usize,
+    /// Builds whose ends the board was not told. Their directories are kept, for the next start to tell it.
+    pub unreported: usize,
 }
 
 /// What was killed.
@@ -70,23 +72,44 @@ impl Left {
         Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
     }
 
-    /// Completes the builds that are still ours, and removes their directories. Ends once the board has answered for all.
-    pub async fn settle(self, api: &Api, place: &Place, remains: &Remains) -> Recovered {
+    /// Completes the builds that are still ours, and removes their directories. Ends once the board has answered for all, or
+    /// `patience` is over.
+    pub async fn settle(self, api: &Api, place: &Place, remains: &Remains, patience: Option<Duration>) -> Recovered {
         let one_at_a_time = Mutex::new(());
-        let gone = join_all(self.builds.iter().map(async |build| {
+        let settled = join_all(self.builds.iter().map(async |build| {
             let directory = place.builds_root.join(build.to_string());
             let ended_by_us_at = self.killed.builds.contains(&build.to_string()).then_some(self.ended_at);
-            report(api, *build, &directory, ended_by_us_at).await;
+            let reporting = report(api, *build, &directory, ended_by_us_at);
+            if !within(patience, reporting).await.unwrap_or(false) {
+                return Settled::Unreported;
+            }
             let _turn = one_at_a_time.lock().await;
-            remains.remove(&directory).await
+            if remains.remove(&directory).await { Settled::Gone } else { Settled::Stuck }
         }));
-        let builds = gone.await.into_iter().filter(|gone| *gone).count();
-        let recovered = Recovered { processes: self.killed.processes.len(), builds, stuck: self.builds.len() - builds };
+        let settled = settled.await;
+        let count = |as_what| settled.iter().filter(|settled| **settled == as_what).count();
+        let (builds, stuck, unreported) = (count(Settled::Gone), count(Settled::Stuck), count(Settled::Unreported));
+        let recovered = Recovered { processes: self.killed.processes.len(), builds, stuck, unreported };
         if recovered != Recovered::default() {
-            let Recovered { processes, builds, stuck } = recovered;
-            info!(processes, builds, stuck, "ended what an earlier worker left behind");
+            let processes = recovered.processes;
+            info!(processes, builds, stuck, unreported, "ended what an earlier worker left behind");
         }
         recovered
+    }
+}
+
+/// What became of one build that was left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    Gone,
+    Stuck,
+    Unreported,
+}
+
+async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+    match patience {
+        Some(patience) => timeout(patience, work).await.ok(),
+        None => Some(work.await),
     }
 }
 
@@ -137,10 +160,11 @@ fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     left
 }
 
-/// Completes a build, if it may still be ours; one without a record was acknowledged, or never begun.
-async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option<Boot>) {
+/// Completes a build, if it may still be ours; one without a record was acknowledged, or never begun. Says whether nobody is to be
+/// told any more.
+async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option<Boot>) -> bool {
     let Some(record) = Record::read(directory) else {
-        return;
+        return true;
     };
     let report = Complete {
         status: Status::Failed,
@@ -153,14 +177,41 @@ async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option
         steps: Vec::new(),
     };
     match complete::report(api, build, report).await {
-        Reported::Yes | Reported::NotOurs => {}
-        Reported::Refused => warn!(build.id = %build, "the board will end the build by itself"),
+        Reported::Yes | Reported::NotOurs => true,
+        Reported::TokenRefused => false,
+        Reported::Refused => {
+            warn!(build.id = %build, "the board will end the build by itself");
+            true
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::site::Site;
+    use clap::Parser as _;
+
+    #[tokio::test]
+    async fn an_end_that_the_board_was_not_told_in_time_stays_on_record() {
+        let root = tempfile::tempdir().unwrap();
+        let (token, builds_root) = (root.path().join("token"), root.path().join("builds"));
+        std::fs::write(&token, "t").unwrap();
+        let line = ["callboard-worker", "recover", "--api-url", "http://127.0.0.1:1", "--token-file"];
+        let cli = Cli::try_parse_from(line.into_iter().chain([token.to_str().unwrap()])).unwrap();
+        let Command::Recover(args) = cli.command else { panic!("another command") };
+        let config = args.config().unwrap();
+        let (place, build) = (Place { builds_root, ..config.place.clone() }, Uuid::now_v7());
+        std::fs::create_dir(&place.builds_root).unwrap();
+        let record = Record { sent_at: Boot(1), max_duration_seconds: 1 };
+        Site::make(&place, build, 0, Some(&record)).unwrap();
+        let left = Left { killed: Killed::default(), builds: vec![build], ended_at: Boot(2) };
+        let patience = Some(Duration::from_millis(100));
+        let recovered = left.settle(&Api::new(&config).unwrap(), &place, &Remains::default(), patience).await;
+        assert_eq!(recovered, Recovered { unreported: 1, ..Recovered::default() });
+        assert_eq!(Record::read(&place.builds_root.join(build.to_string())), Some(record));
+    }
 
     #[test]
     fn what_is_left_of_this_builds_root_is_found_and_nothing_else() {

@@ -10,23 +10,24 @@ use crate::isolation::Isolation;
 use crate::lease::Lease;
 use crate::logs::{Journal, Shipped, Sink, ship};
 use crate::mask::Masks;
+use crate::metrics::{Holding, Metrics};
 use crate::outcome::Fail;
-use crate::poll::Phase;
+use crate::poll::{self, Phase};
 use crate::remains::Remains;
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
 use protocol::worker::{Complete, Job};
 use protocol::{EndReason, Status};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until as sleep_until_instant, timeout};
 use tracing::{error, info};
 
-/// How long a worker that is told to stop still tries to report.
-const LAST_WORDS: Duration = Duration::from_secs(30);
+/// How long a worker that is told to stop still tries to send a build's log and to report it once its steps have ended, in all.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What all builds of a worker share.
 #[derive(Debug)]
@@ -39,15 +40,17 @@ pub struct Shop {
     pub isolation: Arc<dyn Isolation>,
     /// What could not be removed.
     pub remains: Arc<Remains>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Whether the worker itself was up to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It was.
     Fine,
-    /// The worker or its host is at fault.
-    Trouble,
+    /// The worker or its host is at fault, and how.
+    Trouble(String),
     /// It was stopped before the board took note of the build's end; the next start tells it.
     Unreported,
 }
@@ -58,11 +61,12 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     info!(build.id = %build, slot, "build claimed");
     let (stop, lease) = (Stop::default(), Arc::new(Lease::new(&job, sent_at, shop.config.grace)));
     let every = Duration::from_millis(job.heartbeat_every_ms);
-    let beating = beat::start(&shop.config, build, Arc::clone(&lease), stop.clone(), every);
+    let beating = beat::start(shop, build, Arc::clone(&lease), stop.clone(), every);
     let mut watching = JoinSet::new();
     watching.spawn(deadline(Arc::clone(&lease), stop.clone()));
     watching.spawn(shutdown(phase.clone(), stop.clone()));
-    let held = Held { shop, job: &job, slot, lease, stop, phase };
+    let holding = shop.metrics.hold(build, &lease);
+    let held = Held { shop, job: &job, slot, lease, stop, phase, holding, silent_at: OnceLock::new() };
     let health = match beating {
         Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
@@ -76,10 +80,9 @@ async fn deadline(lease: Arc<Lease>, stop: Stop) {
     stop.ask(Why::Deadline);
 }
 
-async fn shutdown(mut phase: watch::Receiver<Phase>, stop: Stop) {
-    if phase.wait_for(|phase| *phase == Phase::Stopping).await.is_ok() {
-        stop.ask(Why::Shutdown);
-    }
+async fn shutdown(phase: watch::Receiver<Phase>, stop: Stop) {
+    poll::told_to_stop(&phase).await;
+    stop.ask(Why::Shutdown);
 }
 
 struct Held<'a> {
@@ -89,6 +92,9 @@ struct Held<'a> {
     lease: Arc<Lease>,
     stop: Stop,
     phase: watch::Receiver<Phase>,
+    holding: Holding,
+    /// When the last words must have been said, once the worker is to stop.
+    silent_at: OnceLock<Instant>,
 }
 
 impl Held<'_> {
@@ -121,7 +127,9 @@ impl Held<'_> {
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
         let token = self.job.log_token.0.clone();
         let api = Arc::clone(&self.shop.api);
-        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), self.stop.clone());
+        self.holding.logs(&journal);
+        let (stop, metrics) = (self.stop.clone(), Arc::clone(&self.shop.metrics));
+        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics);
         let shipping = tokio::spawn(shipping);
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;
@@ -166,13 +174,14 @@ impl Held<'_> {
     /// Waits for the log's last chunk, but not for ever.
     async fn logs_lost(&self, mut shipping: JoinHandle<Shipped>) -> bool {
         let patience = self.shop.config.grace.logs;
-        match timeout(patience, &mut shipping).await {
-            Ok(shipped) => !matches!(shipped, Ok(Shipped::All)),
-            Err(_) => {
-                shipping.abort();
-                true
-            }
+        let shipped = tokio::select! {
+            shipped = timeout(patience, &mut shipping) => shipped.ok(),
+            () = self.too_late() => None,
+        };
+        if shipped.is_none() {
+            shipping.abort();
         }
+        !matches!(shipped, Some(Ok(Shipped::All)))
     }
 
     fn masks(&self) -> Masks {
@@ -199,8 +208,8 @@ impl Held<'_> {
         let build = self.job.build_id;
         // Once steps have run, what keeps the next from starting may be their doing; the host's own trouble shows in the next
         // build's clone.
-        let is_ours = fail.is_some_and(Fail::is_ours) && report.commit.is_none();
-        let health = if is_ours { Health::Trouble } else { Health::Fine };
+        let ours = fail.filter(|fail| fail.is_ours() && report.commit.is_none());
+        let health = ours.map_or(Health::Fine, |fail| Health::Trouble(masks.text(&fail.message())));
         if let Some(fail) = fail {
             let Some(outcome) = fail.outcome() else {
                 return health;
@@ -214,10 +223,15 @@ impl Held<'_> {
         }
         let reason = report.end_reason.map_or("", EndReason::as_str);
         info!(build.id = %build, build.status = %report.status, end_reason = reason, "reporting the end");
+        let (status, end_reason) = (report.status, report.end_reason);
         tokio::select! {
             reported = complete::report(&self.shop.api, build, report) => match reported {
-                Reported::Yes | Reported::NotOurs => health,
-                Reported::Refused => Health::Trouble,
+                Reported::Yes => {
+                    self.shop.metrics.ended(status, end_reason);
+                    health
+                }
+                Reported::NotOurs | Reported::TokenRefused => health,
+                Reported::Refused => Health::Trouble("the board refused the report of its end".into()),
             },
             () = self.too_late() => {
                 error!(build.id = %build, "stopped before the end could be reported; the next start will do it");
@@ -226,11 +240,10 @@ impl Held<'_> {
         }
     }
 
-    /// A worker that is told to stop does not wait for its board for ever.
+    /// A worker that is told to stop does not wait for its board for ever. To be asked once the steps have ended: what comes after
+    /// them shares one time.
     async fn too_late(&self) {
-        if self.phase.clone().wait_for(|phase| *phase == Phase::Stopping).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(LAST_WORDS).await;
+        poll::told_to_stop(&self.phase).await;
+        sleep_until_instant(*self.silent_at.get_or_init(|| Instant::now() + LAST_WORDS)).await;
     }
 }

@@ -18,6 +18,8 @@ pub enum Why {
     Deadline,
     /// The running step's own timeout.
     StepTimeout,
+    /// The running step wrote nothing for too long.
+    Silent,
     /// Somebody asked for its end.
     Cancel(CancelReason),
     /// The worker shuts down and can't wait.
@@ -33,6 +35,7 @@ impl Why {
             Self::Fenced => Some((Status::Failed, EndReason::Internal)),
             Self::Deadline => Some((Status::TimedOut, EndReason::Deadline)),
             Self::StepTimeout => Some((Status::Failed, EndReason::StepTimeout)),
+            Self::Silent => Some((Status::Failed, EndReason::SilentTimeout)),
             Self::Cancel(reason) => Some((Status::Cancelled, reason.into())),
             Self::Shutdown => Some((Status::Failed, EndReason::WorkerShutdown)),
         }
@@ -46,6 +49,7 @@ impl Why {
             Self::Fenced => "the lease could not be renewed in time, so the steps were ended",
             Self::Deadline => "the build reached its deadline",
             Self::StepTimeout => "the step reached its timeout",
+            Self::Silent => "the step wrote nothing for as long as this worker allows",
             Self::Cancel(CancelReason::User) => "cancelled",
             Self::Cancel(CancelReason::Superseded) => "superseded by a newer build",
             Self::Shutdown => "the worker was shut down",
@@ -107,8 +111,15 @@ impl Stop {
 mod tests {
     use super::*;
 
-    const ALL: [Why; 6] =
-        [Why::Lost, Why::Fenced, Why::Deadline, Why::StepTimeout, Why::Cancel(CancelReason::User), Why::Shutdown];
+    const ALL: [Why; 7] = [
+        Why::Lost,
+        Why::Fenced,
+        Why::Deadline,
+        Why::StepTimeout,
+        Why::Silent,
+        Why::Cancel(CancelReason::User),
+        Why::Shutdown,
+    ];
 
     #[test]
     fn the_first_reason_stands() {

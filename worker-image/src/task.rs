@@ -68,7 +68,7 @@ impl Performer<'_> {
         self.lease.hold(Arc::clone(&control));
         let stdout = read(stdout, self.sink.clone(), Stream::Stdout, self.shown);
         let stderr = read(stderr, self.sink.clone(), Stream::Stderr, true);
-        let (ended, stopped) = self.until_ended(ended, control, limit.map(|limit| begun.plus(limit))).await;
+        let (ended, stopped) = self.until_ended(ended, control, begun, limit).await;
         self.lease.release();
         let took = Boot::now().since(begun);
         let (stdout, stderr) = self.output(stdout, stderr).await;
@@ -95,19 +95,19 @@ impl Performer<'_> {
         &self,
         mut ended: BoxFuture<'static, Ended>,
         control: Arc<dyn Control>,
-        limit_at: Option<Boot>,
+        begun: Boot,
+        limit: Option<Duration>,
     ) -> (Ended, Option<Why>) {
-        let out_of_time = async {
-            match limit_at {
-                Some(at) => sleep_until(|| at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let out_of_time = at(limit, || begun);
+        // Of the clone, whose output is not shown, nobody expects any.
+        let silent = self.grace.silent.filter(|_| self.shown);
+        let too_silent = at(silent, || self.lease.last_output_at().map_or(begun, |last| last.max(begun)));
         tokio::select! {
             biased;
             ended = &mut ended => return (ended, None),
             _ = self.stop.asked() => {}
             () = out_of_time => self.stop.ask(Why::StepTimeout),
+            () = too_silent => self.stop.ask(Why::Silent),
         }
         control.terminate();
         let ended = match timeout(self.grace.kill + PATIENCE, &mut ended).await {
@@ -116,6 +116,14 @@ impl Performer<'_> {
             Err(_) => Ended::Broken("its guard did not end it".into()),
         };
         (ended, self.stop.why())
+    }
+}
+
+/// Waits until `after` has passed since `from()`, which may move; for ever without it.
+async fn at(after: Option<Duration>, from: impl Fn() -> Boot) {
+    match after {
+        Some(after) => sleep_until(|| from().plus(after)).await,
+        None => std::future::pending().await,
     }
 }
 

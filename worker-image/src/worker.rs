@@ -3,9 +3,11 @@
 use crate::api::Api;
 use crate::config::Config;
 use crate::descriptors;
+use crate::exposed;
 use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::{Bubblewrap, find};
-use crate::poll::{self, GaveUp, Phase};
+use crate::metrics::{Metrics, Standing};
+use crate::poll::{self, GaveUp, Phase, free_bytes};
 use crate::probe;
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
@@ -16,6 +18,7 @@ use protocol::worker::WorkerInfo;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -24,6 +27,9 @@ use tracing::{info, warn};
 
 /// How long recovery may keep a worker from its first claim.
 const RECOVERY_FIRST: Duration = Duration::from_secs(10);
+
+/// How long `recover` tries to report an end to a board that does not answer.
+const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why a worker ended otherwise than it was told to.
 #[derive(Debug, Error)]
@@ -43,6 +49,9 @@ pub enum Failed {
     /// This process may not open enough for its slots: exit code 71.
     #[error("{0}; set it with {fix}", fix = descriptors::fix(*.1))]
     Limit(String, u32),
+    /// `recover` could not tell the board of all ends: exit code 76.
+    #[error("the ends of {0} builds could not be reported, see the warnings above; run it again, or start the worker")]
+    Unreported(usize),
     /// Anything else: exit code 1.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -57,8 +66,9 @@ impl Failed {
             Self::Unfit(Unfit::Taken(_)) => 75,
             Self::Unfit(Unfit::Closed { .. } | Unfit::Unusable(..)) => 73,
             Self::GaveUp(GaveUp::TokenRefused) => 77,
-            Self::GaveUp(GaveUp::Unhealthy) => 70,
+            Self::GaveUp(GaveUp::Unhealthy(_)) => 70,
             Self::Limit(..) => 71,
+            Self::Unreported(_) => 76,
             Self::Other(_) => 1,
         }
     }
@@ -72,6 +82,8 @@ impl Failed {
 pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Failed> {
     let workplace = Workplace::take(&config.place)?;
     let api = Arc::new(Api::new(&config)?);
+    let (metrics, mut exposing) = (Arc::new(Metrics::default()), JoinSet::new());
+    expose(&config, &metrics, &mut exposing).await?;
     let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
     let (remains, mut beside) = (Arc::new(Remains::default()), JoinSet::new());
     if !recover_first(&config, &api, &workplace, &remains, &mut beside, phase.clone()).await? {
@@ -79,6 +91,7 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
     }
     let program = find("bwrap").ok_or_else(|| Failed::NoSandbox("bubblewrap is not installed".into()))?;
     let isolation: Arc<dyn Isolation> = Arc::new(Bubblewrap::new(program, config.place.clone()));
+    metrics.works_in(isolation.name());
     let info = WorkerInfo {
         name: config.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -86,11 +99,24 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
         isolation: vec![isolation.name().into()],
         labels: config.labels.clone(),
     };
-    let shop = Arc::new(Shop { config, api, isolation, remains });
+    let shop = Arc::new(Shop { config, api, isolation, remains, metrics });
     probe::sandbox(&shop).await.map_err(Failed::NoSandbox)?;
     probe::guarantees(shop.isolation.as_ref(), &shop.config.accept).await.map_err(Failed::NotEnforced)?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
     Ok(poll::poll(shop, info, phase).await?)
+}
+
+/// Serves metrics, if that is asked for, as long as `exposing` lives.
+async fn expose(config: &Config, metrics: &Arc<Metrics>, exposing: &mut JoinSet<()>) -> anyhow::Result<()> {
+    let Some(address) = config.metrics_addr else {
+        return Ok(());
+    };
+    let wrong = || format!("metrics can't be served on {address}; choose another --metrics-addr");
+    let listener = TcpListener::bind(address).await.with_context(wrong)?;
+    let (slots, root) = (config.slots, config.place.builds_root.clone());
+    let standing = move || Standing { slots, free_bytes: free_bytes(&root).ok() };
+    exposing.spawn(exposed::serve(listener, Arc::clone(metrics), Arc::new(standing)));
+    Ok(())
 }
 
 /// Ends what an earlier worker left behind, for a while; what takes longer goes on `beside` the claims. Says whether there is
@@ -112,7 +138,7 @@ async fn recover_first(
     let (done, is_done) = oneshot::channel();
     let (api, place, remains) = (Arc::clone(api), config.place.clone(), Arc::clone(remains));
     beside.spawn(async move {
-        left.settle(&api, &place, &remains).await;
+        left.settle(&api, &place, &remains, None).await;
         done.send(()).ok();
         remains.try_again(AGAIN_AFTER).await;
     });
@@ -142,11 +168,12 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
     };
     let api = Api::new(&config)?;
     let left = Left::behind(&config.place, &workplace).await.context("what an earlier worker left behind")?;
-    let recovered = left.settle(&api, &config.place, &Remains::default()).await;
+    let recovered = left.settle(&api, &config.place, &Remains::default(), Some(REPORT_PATIENCE)).await;
     info!(processes = recovered.processes, builds = recovered.builds, "recovered");
-    match recovered.stuck {
-        0 => Ok(()),
-        stuck => Err(anyhow!("{stuck} directories of builds can't be removed; see the errors above").into()),
+    match (recovered.unreported, recovered.stuck) {
+        (0, 0) => Ok(()),
+        (0, stuck) => Err(anyhow!("{stuck} directories of builds can't be removed; see the errors above").into()),
+        (unreported, _) => Err(Failed::Unreported(unreported)),
     }
 }
 

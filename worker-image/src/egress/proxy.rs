@@ -17,9 +17,43 @@ use tokio::time::timeout;
 
 const HEAD_MAX_BYTES: usize = 16 * 1024;
 const PATIENCE: Duration = Duration::from_secs(15);
+/// The most connections that are being made at once, and how long one may take in all: its name, each of its addresses, and the wait
+/// for a place among the others.
+const CONNECTS: Connects = Connects { most: 64, patience: Duration::from_secs(30) };
 
 /// Is told, for the build's log, which connection was refused and why.
 pub type Refusals = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What making connections may take.
+#[derive(Clone, Copy, Debug)]
+struct Connects {
+    most: usize,
+    patience: Duration,
+}
+
+/// What the connections of one proxy share.
+struct Shared {
+    allowed: Arc<[Allowed]>,
+    refusals: Refusals,
+    connects: Connects,
+    connecting: Semaphore,
+}
+
+impl Shared {
+    fn new(allowed: Arc<[Allowed]>, refusals: Refusals, connects: Connects) -> Self {
+        Self { allowed, refusals, connects, connecting: Semaphore::new(connects.most) }
+    }
+
+    /// Connects to the first address that may be reached and answers, in time or not at all.
+    async fn connect(&self, head: &Head) -> Result<TcpStream, Refused> {
+        let connecting = async {
+            let _place = self.connecting.acquire().await;
+            connect(head, &self.allowed).await
+        };
+        let late = |_| Refused::Unreachable(format!("{}:{}: no connection in time", head.host, head.port));
+        timeout(self.connects.patience, connecting).await.map_err(late)?
+    }
+}
 
 /// A proxy that listens; it ends, with all its connections, when this is dropped.
 #[derive(Debug)]
@@ -36,7 +70,8 @@ impl Listening {
     pub(super) fn start(path: &Path, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) -> io::Result<Self> {
         let listener = bind(path)?;
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, allowed, most, refusals));
+        let shared = Arc::new(Shared::new(allowed, refusals, CONNECTS));
+        accepting.spawn(accept(listener, most, shared));
         Ok(Self { _accepting: accepting })
     }
 }
@@ -51,12 +86,14 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// The connections live in this task's set, so that they end with it.
-async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) {
+async fn accept(listener: UnixListener, most: usize, shared: Arc<Shared>) {
     let places = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
     loop {
         if places.available_permits() == 0 {
-            refusals(format!("network: {most} connections are open, and that is the most; more wait until one ends"));
+            (shared.refusals)(format!(
+                "network: {most} connections are open, and that is the most; more wait until one ends"
+            ));
         }
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -66,15 +103,16 @@ async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, most: usize, re
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (allowed, refusals) = (Arc::clone(&allowed), Arc::clone(&refusals));
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            serve(client, &allowed, &refusals).await.ok();
+            serve(client, &shared).await.ok();
             drop(place);
         });
     }
 }
 
-async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals) -> io::Result<()> {
+async fn serve(mut client: UnixStream, shared: &Shared) -> io::Result<()> {
+    let refusals = &shared.refusals;
     let Ok(read) = timeout(PATIENCE, read_head(&mut client)).await else {
         return Ok(());
     };
@@ -84,7 +122,7 @@ async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals)
         refusals(format!("network: {why}"));
         return refuse(&mut client, "400 Bad Request", why).await;
     };
-    match connect(&head, allowed).await {
+    match shared.connect(&head).await {
         Ok(server) => carry(client, server, head, &rest).await,
         Err(Refused::NotPublic(address)) => {
             let why = format!("{}:{} ({address}) is not a public address", head.host, head.port);
@@ -159,4 +197,46 @@ async fn refuse(client: &mut UnixStream, status: &str, why: &str) -> io::Result<
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n");
     client.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes()).await?;
     client.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tokio::net::TcpSocket;
+
+    #[tokio::test]
+    async fn connections_to_a_host_that_does_not_answer_end_in_time_however_many() {
+        // A listener whose queue is full answers nobody.
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let silent = silent.listen(1).unwrap();
+        let address = silent.local_addr().unwrap();
+        let mut filling = JoinSet::new();
+        (0..8).for_each(|_| drop(filling.spawn(TcpStream::connect(address))));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+
+        let connects = Connects { most: 2, patience: Duration::from_millis(300) };
+        let allowed = [address.to_string().parse().unwrap()];
+        let shared = Arc::new(Shared::new(allowed.into(), Arc::new(drop), connects));
+        let (begun, mut ended) = (Instant::now(), JoinSet::new());
+        for _ in 0..40 {
+            let shared = Arc::clone(&shared);
+            let head = head::parse(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).unwrap();
+            ended.spawn(async move { shared.connect(&head).await.is_err() });
+        }
+        assert!(ended.join_all().await.into_iter().all(|refused| refused));
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_answers_has_its_turn_beside_those_that_do_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let allowed = [address.to_string().parse().unwrap()];
+        let connects = Connects { most: 1, patience: Duration::from_secs(10) };
+        let shared = Shared::new(allowed.into(), Arc::new(drop), connects);
+        let head = head::parse(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).unwrap();
+        assert!(shared.connect(&head).await.is_ok() && shared.connect(&head).await.is_ok());
+    }
 }

@@ -3,7 +3,9 @@
 
 use crate::clock::Boot;
 use crate::proc;
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use std::time::Duration;
 
 /// An end that has begun.
@@ -25,6 +27,20 @@ impl Ending {
 pub(super) fn terminate(first: i32) {
     for pid in proc::descendants(&proc::all(), &[first]) {
         proc::signal(pid, Signal::SIGTERM);
+    }
+}
+
+/// Ends what bubblewrap left behind, which is ours once it is gone: killed before it told of its sandbox's first process, it leaves
+/// that one to wait for it for ever. Returns once there is nothing.
+pub(super) fn kill_orphans() {
+    // Mostly there is none, and a look at all processes of the host takes its time.
+    let mut waited = waitpid(None, Some(WaitPidFlag::WNOHANG));
+    while waited != Err(Errno::ECHILD) {
+        let ours = i32::try_from(std::process::id()).unwrap_or(0);
+        for pid in proc::descendants(&proc::all(), &[ours]) {
+            proc::signal(pid, Signal::SIGKILL);
+        }
+        waited = waitpid(None, None);
     }
 }
 

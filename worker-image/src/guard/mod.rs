@@ -21,6 +21,7 @@ use lines::Lines;
 use measure::Measure;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl::set_child_subreaper;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -57,6 +58,8 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     }
     let (plan, mark) = (plan_file(orders)?, Mark::open(&orders.ended_mark)?);
     mark.set(None)?;
+    // Whoever loses its parent in the sandbox, bubblewrap itself, is ours to end.
+    set_child_subreaper(true)?;
     let (status, status_of_sandbox) = pipe2(OFlag::O_CLOEXEC)?;
     orders.group.as_ref().map_or(Ok(()), |group| group.make(&orders.limits))?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
@@ -65,6 +68,7 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     let mut watch = Watch::new(orders, sandbox, lines, File::from(status), measure);
     watch.until_it_is_over()?;
     let exceeded = watch.exceeded();
+    ending::kill_orphans();
     orders.group.as_ref().map_or(Ok(()), Group::end)?;
     // Only a recovery would read it.
     mark.set(Some(Boot::now())).ok();

@@ -14,6 +14,7 @@ pub struct Journal {
     limits: LogLimits,
     queue: Mutex<Queue>,
     finished: Notify,
+    arrived: Notify,
 }
 
 impl Journal {
@@ -23,7 +24,18 @@ impl Journal {
     ///
     /// If the file can't be made.
     pub fn new(limits: LogLimits, directory: &Path) -> io::Result<Self> {
-        Ok(Self { limits, queue: Mutex::new(Queue::new(limits, directory)?), finished: Notify::new() })
+        Ok(Self {
+            limits,
+            queue: Mutex::new(Queue::new(limits, directory)?),
+            finished: Notify::new(),
+            arrived: Notify::new(),
+        })
+    }
+
+    /// How many bytes wait for the board on disk.
+    #[must_use]
+    pub fn spooled_bytes(&self) -> u64 {
+        self.queue().spooled_bytes()
     }
 
     /// How the board wants its logs.
@@ -35,6 +47,14 @@ impl Journal {
     /// Appends whole characters of `stream`, read `at_ms` after the claim.
     pub fn append(&self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
         self.queue().append(step, stream, at_ms, bytes);
+        self.arrived.notify_one();
+    }
+
+    /// Waits until something waits for the board; at once if it does.
+    pub async fn arrived(&self) {
+        while self.queue().is_empty() {
+            self.arrived.notified().await;
+        }
     }
 
     /// Nothing will be appended any more.
@@ -117,6 +137,20 @@ mod tests {
 
     fn waiting(journal: &Journal) -> Vec<(u64, String)> {
         journal.batch().unwrap().into_iter().map(|chunk| (chunk.seq, chunk.text.unwrap())).collect()
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_something_is_told_when_it_comes() {
+        let journal = journal();
+        let comes = async {
+            tokio::task::yield_now().await;
+            say(&journal, Stream::Stdout, "a");
+        };
+        tokio::join!(journal.arrived(), comes);
+        assert_eq!(waiting(&journal), [(1, "a".into())]);
+        journal.acknowledged(2, false);
+        let nothing = tokio::time::timeout(std::time::Duration::from_millis(20), journal.arrived());
+        assert!(nothing.await.is_err());
     }
 
     #[test]

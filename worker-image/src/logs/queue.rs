@@ -110,6 +110,15 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether nothing waits for the board.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_none() && self.waiting.is_empty() && self.dropped_bytes == 0
+    }
+
+    pub(super) fn spooled_bytes(&self) -> u64 {
+        self.spool.size()
+    }
+
     pub(super) fn next_seq(&self) -> u64 {
         self.first_seq + u64::try_from(self.waiting.len()).unwrap_or(0)
     }

@@ -3,7 +3,9 @@
 use super::journal::Journal;
 use crate::api::{Api, Failure};
 use crate::backoff::Backoff;
+use crate::metrics::Metrics;
 use crate::stop::{Stop, Why};
+use protocol::log::Chunk;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
@@ -20,13 +22,20 @@ pub enum Shipped {
     NotOurs,
 }
 
-/// Sends what waits every interval, and all the rest once the journal is finished.
-pub async fn ship(api: Arc<Api>, build: Uuid, token: String, journal: Arc<Journal>, stop: Stop) -> Shipped {
-    let mut shipping = Shipping { api, build, token, journal, stop, refused: false };
+/// Sends what waits, at most once an interval but what comes after a pause at once, and all the rest once the journal is finished.
+pub async fn ship(
+    api: Arc<Api>,
+    build: Uuid,
+    token: String,
+    journal: Arc<Journal>,
+    stop: Stop,
+    metrics: Arc<Metrics>,
+) -> Shipped {
+    let mut shipping = Shipping { api, build, token, journal, stop, metrics, refused: false };
     let interval = Duration::from_millis(shipping.journal.limits().interval_ms.max(10));
     loop {
         tokio::select! {
-            () = tokio::time::sleep(interval) => {}
+            () = shipping.journal.arrived() => {}
             () = shipping.journal.finished() => {}
         }
         let finished = shipping.journal.is_finished();
@@ -35,6 +44,10 @@ pub async fn ship(api: Arc<Api>, build: Uuid, token: String, journal: Arc<Journa
         }
         if finished {
             return Shipped::All;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = shipping.journal.finished() => {}
         }
     }
 }
@@ -45,6 +58,7 @@ struct Shipping {
     token: String,
     journal: Arc<Journal>,
     stop: Stop,
+    metrics: Arc<Metrics>,
     /// The board refused the first waiting chunk, which is a marker by now.
     refused: bool,
 }
@@ -61,10 +75,12 @@ impl Shipping {
             if alone {
                 chunks.truncate(1);
             }
+            let bytes: usize = chunks.iter().map(Chunk::encoded_bytes).sum();
             match self.api.logs(self.build, &self.token, chunks).await {
                 Ok(stored) => {
                     (alone, self.refused) = (false, false);
                     backoff.reset();
+                    self.metrics.shipped(u64::try_from(bytes).unwrap_or(0));
                     self.journal.acknowledged(stored.next_seq, stored.capped);
                     stored.cancel.into_iter().for_each(|reason| self.stop.ask(Why::Cancel(reason)));
                 }

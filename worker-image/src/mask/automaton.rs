@@ -41,6 +41,11 @@ impl Automaton {
         self.nodes.len() == 1
     }
 
+    /// Whether no string begins with `byte`.
+    pub(super) fn begins_none(&self, byte: u8) -> bool {
+        self.first[usize::from(byte)] == NONE
+    }
+
     /// Takes a byte.
     pub(super) fn next(&self, state: State, byte: u8) -> State {
         let mut node = state.0;

@@ -5,12 +5,15 @@
 //! or the stream ends. What it holds is bounded, whatever the secrets and the stream.
 //!
 //! What it can't find: a value of less than [`SECRET_MIN_BYTES`], which would blacken half the log and is named instead; part
-//! of a value; a value that was encrypted, compressed, reversed, or dumped beside offsets.
+//! of a value; a value that was changed otherwise than as `track` reads it back. README.md has the list.
 
+mod alphabets;
 mod automaton;
+mod dump;
 mod track;
 
 use automaton::Automaton;
+use dump::FORMATS;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,12 +56,15 @@ impl Masks {
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let mut readings = vec![Reading::Plain, Reading::Percent { blanks: false }, Reading::Json];
+        let mut readings =
+            vec![Reading::Plain, Reading::Percent { blanks: false }, Reading::Backslash, Reading::Markup];
         if self.has_blanks {
             readings.push(Reading::Percent { blanks: true });
         }
         readings.extend((0..2).map(|skip| Reading::Digits { bits: 4, skip }));
+        readings.extend((0..8).map(|skip| Reading::Digits { bits: 5, skip }));
         readings.extend((0..4).map(|skip| Reading::Digits { bits: 6, skip }));
+        readings.extend(FORMATS.map(Reading::Dump));
         readings
     }
 }
@@ -126,8 +132,7 @@ impl Masker {
         }
         let first = self.end();
         for track in &mut self.tracks {
-            let found = (first..).zip(bytes).filter_map(|(at, byte)| track.read(&self.masks.automaton, at, *byte));
-            self.secret.extend(found);
+            track.read_all(&self.masks.automaton, first, bytes, &mut self.secret);
         }
         self.held.extend_from_slice(bytes);
         let begun = self.tracks.iter().filter_map(|track| track.begun(&self.masks.automaton)).min();
@@ -189,6 +194,7 @@ fn part(held: &[u8], from: u64, range: Range<u64>) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use super::dump::Format;
     use super::*;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -258,12 +264,64 @@ mod tests {
             hex::encode_upper(secret),
             secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>()[2..].into(),
             secret.bytes().map(|byte| format!(":{byte:02X}")).collect::<String>()[1..].into(),
+            "s3cret/pass word+1&quot;".into(),
+            "s3cret&#47;pass&#x20;word&#x2B;1&#34;".into(),
+            "s3cret/pass\\ word+1\\\"".into(),
+            "s3cret\\x2fpass\\x20word+1\\x22".into(),
+            base32(secret),
         ] {
             assert_eq!(masked(&[secret], &[&form]), "***", "{form}");
-            for before in ["%", "%%", "%2", "\\", "\\u00"] {
+            for before in ["%", "%%", "%2", "\\", "\\u00", "&", "&#x2", "\\x"] {
                 let shown = masked(&[secret], &[before, &form]);
                 assert!(shown == format!("{before}***") || shown == "***", "{before}{form}: {shown}");
             }
+        }
+    }
+
+    /// Without the signs at the end that fill it up.
+    fn base32(text: &str) -> String {
+        let bits: Vec<u8> = text.bytes().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+        let digit = |bits: &[u8]| {
+            let number = (0..5).fold(0, |number, at| number * 2 + bits.get(at).copied().unwrap_or(0));
+            char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[usize::from(number)])
+        };
+        bits.chunks(5).map(digit).collect()
+    }
+
+    /// A dump of `bytes` as the programs write it.
+    fn dump(format: Format, is_xxd: bool, bytes: &[u8]) -> String {
+        let text = |line: &[u8]| line.iter().map(|byte| char::from(*byte)).collect::<String>();
+        let column = |pair: &[u8]| match (format, pair) {
+            (Format::HexPairs, [one, two]) if is_xxd => format!("{one:02x}{two:02x}"),
+            (Format::HexPairs, [one, two]) => format!("{one:02x} {two:02x}"),
+            (Format::HexPairs, rest) => rest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            (Format::HexWords, pair) => format!("{:04x}", word(pair)),
+            (Format::Octal, pair) => format!("{:06o}", word(pair)),
+            (Format::Characters, pair) => pair.iter().map(|byte| format!("{:>4}", char::from(*byte))).collect(),
+        };
+        let line = |(number, line): (usize, &[u8])| {
+            let columns: Vec<String> = line.chunks(2).map(column).collect();
+            match format {
+                Format::HexPairs if is_xxd => {
+                    format!("{:08x}: {:<39}  {}\n", number * 16, columns.join(" "), text(line))
+                }
+                Format::HexPairs => format!("{:08x}  {:<48}  |{}|\n", number * 16, columns.join(" "), text(line)),
+                Format::Characters => format!("{:07o}{}\n", number * 16, columns.concat()),
+                Format::HexWords | Format::Octal => format!("{:07o} {}\n", number * 16, columns.join(" ")),
+            }
+        };
+        bytes.chunks(16).enumerate().map(line).collect()
+    }
+
+    fn word(pair: &[u8]) -> u16 {
+        u16::from_le_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])
+    }
+
+    #[test]
+    fn a_dump_without_secrets_is_shown_as_it_is() {
+        for format in FORMATS {
+            let dump = dump(format, true, b"nothing that nobody may see, in a few lines of it");
+            assert_eq!(masked(&["another-value"], &[&dump]), dump);
         }
     }
 
@@ -354,6 +412,31 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_dump_shows_no_part_of_a_secret_neither_in_columns_nor_beside_them(
+            secret in "[a-z]{8,150}",
+            (before, after) in ("[0-9]{0,40}", "[0-9]{0,40}"),
+            (format, is_xxd) in (0..FORMATS.len(), any::<bool>()),
+            size in 1usize..90,
+        ) {
+            let (format, bytes) = (FORMATS[format], format!("{before}{secret}{after}"));
+            let whole = dump(format, is_xxd, bytes.as_bytes());
+            let mut masker = Masker::new(Arc::new(Masks::new([secret.as_str()])));
+            let mut shown: Vec<u8> = whole.as_bytes().chunks(size).flat_map(|piece| masker.push(piece)).collect();
+            shown.extend(masker.finish());
+            let shown = String::from_utf8(shown).unwrap();
+            let rendered = |part: &[u8]| {
+                let line = dump(format, is_xxd, part);
+                line[8..].trim_start_matches([':', ' ']).split("  ").next().unwrap().trim().to_owned()
+            };
+            for part in secret.as_bytes().windows(4) {
+                prop_assert!(!shown.contains(std::str::from_utf8(part).unwrap()), "{shown}");
+                prop_assert!(format == Format::Characters || !shown.contains(&rendered(part)), "{shown}");
+            }
+            prop_assert!(shown.contains("***"));
+            prop_assert!(format != Format::Characters || !shown.chars().any(|shown| shown.is_ascii_lowercase()), "{shown}");
+        }
+
         #[test]
         fn no_secret_is_shown_however_the_stream_is_cut(
             secret in "[ab]{3,6}",

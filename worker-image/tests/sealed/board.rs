@@ -39,6 +39,10 @@ pub(crate) struct Heard {
     pub(crate) unanswered: Option<Uuid>,
     /// The next claims are heard, but their answers are lost.
     pub(crate) answers_lost: u32,
+    /// This build has ended without its worker.
+    pub(crate) ended: Option<Uuid>,
+    /// After so many chunks the log is full.
+    pub(crate) log_cap_chunks: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -184,6 +188,9 @@ async fn heartbeat(
     Json(beat): Json<Heartbeat>,
 ) -> Response {
     board.answer_about(&headers, |heard| {
+        if heard.ended == Some(id) {
+            return Err(problem(409, Code::BuildEnded, None));
+        }
         heard.heartbeats.push(beat);
         let job = heard.given.values().find(|job| job.build_id == id).unwrap();
         let since = u64::try_from(heard.claimed_at[&id].elapsed().as_millis()).unwrap();
@@ -204,7 +211,8 @@ async fn logs(State(board): State<Board>, headers: HeaderMap, Json(batch): Json<
             }
         }
         let next_seq = u64::try_from(heard.chunks.len()).unwrap() + 1;
-        Ok(LogStored { stored: 0, duplicates, next_seq, capped: false, cancel: None })
+        let capped = heard.log_cap_chunks.is_some_and(|cap| heard.chunks.len() >= cap);
+        Ok(LogStored { stored: 0, duplicates, next_seq, capped, cancel: None })
     })
 }
 
@@ -215,6 +223,9 @@ async fn complete(
     Json(report): Json<Complete>,
 ) -> Response {
     board.answer_about(&headers, |heard| {
+        if heard.ended == Some(id) {
+            return Err(problem(409, Code::BuildEnded, None));
+        }
         if heard.unanswered == Some(id) {
             return Err(problem(503, Code::Unavailable, None));
         }

@@ -159,7 +159,11 @@ impl Worker {
                 && self.tasks().is_empty()
                 && self.sites().iter().all(|site| sites.contains(site))
         };
-        eventually("a tidy builds root", || is_tidy().then_some(()));
+        let what = || {
+            let (left, tasks, sites) = (self.all_left(), self.tasks(), self.sites());
+            format!("a tidy builds root, without {left:?}, {tasks:?} and {sites:?},")
+        };
+        eventually_or(&what, || is_tidy().then_some(()));
     }
 }
 
@@ -206,7 +210,17 @@ pub(crate) fn command_with(descriptors: u32, board: &Board, forge: &Forge, root:
     command
 }
 
-pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+/// A port of loopback that nobody has just now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+pub(crate) fn eventually<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    eventually_or(&|| what.to_owned(), found)
+}
+
+/// The same; what it is is asked once it did not come.
+fn eventually_or<T>(what: &dyn Fn() -> String, mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
         if let Some(it) = found() {
@@ -214,5 +228,5 @@ pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{what} did not come");
+    panic!("{} did not come", what());
 }

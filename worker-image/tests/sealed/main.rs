@@ -3,20 +3,25 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
 
+mod alive;
 mod board;
 mod calls;
 mod course;
+mod faithful;
 mod fleet;
 mod forge;
+mod front;
 mod inside;
 mod limits;
 mod output;
 mod refusals;
 mod seal;
+mod settings;
 #[path = "../../../tests/skipped.rs"]
 mod skipped;
 mod skips;
 mod source;
+mod stopped;
 mod stops;
 mod survival;
 
