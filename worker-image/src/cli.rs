@@ -5,6 +5,7 @@ use crate::egress::Allowed;
 use crate::isolation::Limits;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,6 +52,9 @@ pub enum Command {
     /// Be the way out of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Egress(EgressArgs),
+    /// Be the network of one build's sandboxes. Started by `run`.
+    #[command(hide = true)]
+    Network(NetworkArgs),
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -79,6 +83,20 @@ pub struct EgressArgs {
     /// HOST:PORT that may be reached although it is not public; may be repeated.
     #[arg(long)]
     pub allow: Vec<Allowed>,
+    /// ADDRESS:PORT of the resolver; without it, the host's first.
+    #[arg(long)]
+    pub resolver: Option<SocketAddr>,
+}
+
+/// `network`.
+#[derive(Debug, Args)]
+pub struct NetworkArgs {
+    /// The build, for people who look at the process list.
+    #[arg(long)]
+    pub build: String,
+    /// Where the build's proxy listens.
+    #[arg(long)]
+    pub socket: PathBuf,
 }
 
 /// `doctor`.
@@ -137,6 +155,9 @@ pub struct RunArgs {
     /// HOST:PORT that builds may reach although it is not public; may be repeated.
     #[arg(long, env = "CALLBOARD_EGRESS_ALLOW", value_delimiter = ',')]
     egress_allow: Vec<Allowed>,
+    /// ADDRESS:PORT of the resolver that builds ask for names, by TCP; without it, the first of /etc/resolv.conf.
+    #[arg(long, env = "CALLBOARD_RESOLVER")]
+    resolver: Option<SocketAddr>,
     /// How long running builds may go on after the first SIGTERM, in seconds.
     #[arg(long, env = "CALLBOARD_DRAIN_TIMEOUT", default_value_t = 1800)]
     drain_timeout: u64,
@@ -213,6 +234,7 @@ impl RunArgs {
             labels: self.labels.clone(),
             ca_bundle: self.ca_bundle.clone(),
             egress_allow: self.egress_allow.clone(),
+            resolver: self.resolver,
             drain_timeout: Duration::from_secs(self.drain_timeout),
             limits: self.limits.limits(),
             grace: Grace {

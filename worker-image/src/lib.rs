@@ -25,6 +25,7 @@ pub mod lease;
 pub mod logs;
 pub mod mark;
 pub mod mask;
+pub mod network;
 pub mod outcome;
 pub mod poll;
 pub mod probe;

@@ -1,8 +1,8 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat, NetworkArgs};
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{descriptors, doctor, egress, guard, isolation};
+use callboard_worker::{descriptors, doctor, egress, guard, isolation, network};
 use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
@@ -15,8 +15,11 @@ fn main() -> ExitCode {
     let descriptors = descriptors::raise_descriptors();
     match cli.command {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
-        Command::Egress(EgressArgs { socket, allow, .. }) => {
-            egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        Command::Egress(EgressArgs { socket, allow, resolver, .. }) => {
+            egress::serve(&socket, allow, resolver, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Command::Network(NetworkArgs { socket, .. }) => {
+            network::serve(&socket, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Doctor(args) => examine(&args, descriptors),

@@ -5,7 +5,6 @@ use crate::isolation::plan::Env;
 use crate::isolation::{Ended, Isolation, Limits, Running, StartError, Task};
 use crate::run::Shop;
 use crate::site::Site;
-use protocol::pipeline::Network;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use uuid::Uuid;
@@ -32,7 +31,7 @@ async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Resul
         files: Vec::new(),
         directory: site.directory.clone(),
         slot: 0,
-        network: Network::None,
+        way_out: None,
         limits,
         fence_at: Boot::now().plus(Duration::from_secs(20)),
         kill_grace: Duration::ZERO,

@@ -121,7 +121,7 @@ fn guarded_build(process: &Process) -> Option<String> {
 fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     let installed = place.installed().to_string_lossy().into_owned();
     let root = format!("{}/", place.builds_root.to_string_lossy());
-    let is_ours = |arg: &String| arg == "guard" || arg == "egress";
+    let is_ours = |arg: &String| ["guard", "egress", "network"].contains(&arg.as_str());
     let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(is_ours);
     let is_sandbox = |args: &[String]| {
         args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(&root))
@@ -174,7 +174,8 @@ mod tests {
             process(30, 1, "bwrap --ro-bind /b/.bin/callboard-worker /x"),
             process(40, 1, "vi /b/x"),
             process(50, 1, "/b/.bin/callboard-worker egress --build x"),
+            process(51, 1, "/b/.bin/callboard-worker network --build x"),
         ];
-        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 50]);
+        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 50, 51]);
     }
 }

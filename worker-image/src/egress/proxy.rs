@@ -4,7 +4,7 @@ use super::addresses::{Allowed, may_connect};
 use super::head::{self, Head};
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,11 +15,54 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// What stands for the resolver of this host. No name ends like this.
+pub const RESOLVER: &str = "resolver.callboard.invalid:53";
+/// Where this host's resolvers are named.
+const RESOLVERS: &str = "/etc/resolv.conf";
+
 const HEAD_MAX_BYTES: usize = 16 * 1024;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Is told, for the build's log, which connection was refused and why.
 pub type Refusals = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What may be reached.
+#[derive(Debug)]
+pub(super) struct Reach {
+    /// What the operator allows besides public addresses.
+    pub(super) allowed: Vec<Allowed>,
+    /// The resolver; the host's first if absent.
+    pub(super) resolver: Option<SocketAddr>,
+}
+
+impl Reach {
+    /// Whether `address`, which a program looked up by itself, is that of a name that the operator allows.
+    async fn allows_by_name(&self, address: SocketAddr) -> bool {
+        for name in self.allowed.iter().filter_map(|allowed| allowed.name_at(address.port())) {
+            let found = timeout(PATIENCE, lookup_host((name, address.port()))).await;
+            let is_it = |other: SocketAddr| other.ip().to_canonical() == address.ip().to_canonical();
+            if found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.any(is_it))) {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn ask(&self) -> io::Result<TcpStream> {
+        let resolver = match self.resolver {
+            Some(resolver) => resolver,
+            None => hosts_resolver(&tokio::fs::read_to_string(RESOLVERS).await?)
+                .ok_or_else(|| io::Error::other(format!("{RESOLVERS} names none")))?,
+        };
+        timeout(PATIENCE, TcpStream::connect(resolver)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}
+
+fn hosts_resolver(resolvers: &str) -> Option<SocketAddr> {
+    let names = resolvers.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let address = names.filter_map(|address| address.trim().parse::<IpAddr>().ok()).next()?;
+    Some(SocketAddr::new(address, 53))
+}
 
 /// A proxy that listens; it ends, with all its connections, when this is dropped.
 #[derive(Debug)]
@@ -33,10 +76,10 @@ impl Listening {
     /// # Errors
     ///
     /// If the socket can't be made.
-    pub(super) fn start(path: &Path, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) -> io::Result<Self> {
+    pub(super) fn start(path: &Path, reach: Arc<Reach>, most: usize, refusals: Refusals) -> io::Result<Self> {
         let listener = bind(path)?;
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, allowed, most, refusals));
+        accepting.spawn(accept(listener, reach, most, refusals));
         Ok(Self { _accepting: accepting })
     }
 }
@@ -51,7 +94,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// The connections live in this task's set, so that they end with it.
-async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) {
+async fn accept(listener: UnixListener, reach: Arc<Reach>, most: usize, refusals: Refusals) {
     let places = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
     loop {
@@ -66,15 +109,15 @@ async fn accept(listener: UnixListener, allowed: Arc<[Allowed]>, most: usize, re
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (allowed, refusals) = (Arc::clone(&allowed), Arc::clone(&refusals));
+        let (reach, refusals) = (Arc::clone(&reach), Arc::clone(&refusals));
         connections.spawn(async move {
-            serve(client, &allowed, &refusals).await.ok();
+            serve(client, &reach, &refusals).await.ok();
             drop(place);
         });
     }
 }
 
-async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals) -> io::Result<()> {
+async fn serve(mut client: UnixStream, reach: &Reach, refusals: &Refusals) -> io::Result<()> {
     let Ok(read) = timeout(PATIENCE, read_head(&mut client)).await else {
         return Ok(());
     };
@@ -84,7 +127,7 @@ async fn serve(mut client: UnixStream, allowed: &[Allowed], refusals: &Refusals)
         refusals(format!("network: {why}"));
         return refuse(&mut client, "400 Bad Request", why).await;
     };
-    match connect(&head, allowed).await {
+    match connect(&head, reach).await {
         Ok(server) => carry(client, server, head, &rest).await,
         Err(Refused::NotPublic(address)) => {
             let why = format!("{}:{} ({address}) is not a public address", head.host, head.port);
@@ -121,10 +164,13 @@ enum Refused {
 }
 
 /// Connects to the first address that may be reached and answers.
-async fn connect(head: &Head, allowed: &[Allowed]) -> Result<TcpStream, Refused> {
+async fn connect(head: &Head, reach: &Reach) -> Result<TcpStream, Refused> {
+    if format!("{}:{}", head.host, head.port) == RESOLVER {
+        return reach.ask().await.map_err(|error| Refused::Unreachable(format!("the host's resolver: {error}")));
+    }
     let mut refused = Refused::Unreachable(format!("{} has no address", head.host));
     for address in resolve(head).await? {
-        if !may_connect(&head.host, address, allowed) {
+        if !may_connect(&head.host, address, &reach.allowed) && !reach.allows_by_name(address).await {
             refused = Refused::NotPublic(address.ip());
             continue;
         }

@@ -11,7 +11,7 @@ mod lines;
 mod watch;
 
 use crate::clock::Boot;
-use crate::isolation::bubblewrap::first_process;
+use crate::isolation::bubblewrap::{find, first_process};
 use crate::isolation::plan::{Orders, Report};
 use crate::mark::Mark;
 use lines::Lines;
@@ -77,13 +77,25 @@ fn plan_file(orders: &Orders) -> io::Result<File> {
 fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
     // Nothing else is started by this process, so nothing else inherits it.
     fcntl(&status, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    let mut command = Command::new(&orders.program);
+    let mut command = entering(orders)?;
     command.arg("--json-status-fd").arg(status.as_raw_fd().to_string());
     command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
     if let Some(id) = orders.run_as {
         command.uid(id).gid(id);
     }
     command.spawn()
+}
+
+/// The program, in the namespaces where it is to run. It enters them by itself: the guard stays outside.
+fn entering(orders: &Orders) -> io::Result<Command> {
+    let Some(process) = orders.inside else {
+        return Ok(Command::new(&orders.program));
+    };
+    let nsenter = find("nsenter").ok_or_else(|| io::Error::other("nsenter (util-linux) is not installed"))?;
+    let mut command = Command::new(nsenter);
+    command.args(["user", "net"].map(|kind| format!("--{kind}=/proc/{process}/ns/{kind}")));
+    command.args(["--preserve-credentials", "--"]).arg(&orders.program);
+    Ok(command)
 }
 
 /// The pipes must end when the sandbox does.

@@ -7,6 +7,7 @@ mod board;
 mod course;
 mod fleet;
 mod forge;
+mod network;
 mod output;
 mod refusals;
 mod seal;
