@@ -70,6 +70,9 @@ pub enum Command {
     /// Be the way out of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Egress(EgressArgs),
+    /// Be the network of one build's sandboxes. Started by `run`.
+    #[command(hide = true)]
+    Network(NetworkArgs),
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -119,6 +122,20 @@ pub struct EgressArgs {
     /// HOST:PORT that may be reached although it is not public; may be repeated.
     #[arg(long)]
     pub allow: Vec<Allowed>,
+    /// ADDRESS:PORT of the resolver; without it, the host's first.
+    #[arg(long)]
+    pub resolver: Option<SocketAddr>,
+}
+
+/// `network`.
+#[derive(Debug, Args)]
+pub struct NetworkArgs {
+    /// The build, for people who look at the process list.
+    #[arg(long)]
+    pub build: String,
+    /// Where the build's proxy listens.
+    #[arg(long)]
+    pub socket: PathBuf,
 }
 
 /// `enter`.
@@ -130,6 +147,9 @@ pub struct EnterArgs {
     /// The user and group to become.
     #[arg(long)]
     pub user: Option<u32>,
+    /// The process whose user and network namespaces to enter.
+    #[arg(long)]
+    pub inside: Option<u32>,
     /// The program to become, and its arguments.
     #[arg(last = true)]
     pub command: Vec<String>,
@@ -201,6 +221,9 @@ pub struct RunArgs {
     /// HOST:PORT that builds may reach although it is not public; may be repeated.
     #[arg(long, env = "CALLBOARD_EGRESS_ALLOW", value_delimiter = ',')]
     egress_allow: Vec<Allowed>,
+    /// ADDRESS:PORT of the resolver that builds ask for names, by TCP; without it, the first of /etc/resolv.conf.
+    #[arg(long, env = "CALLBOARD_RESOLVER")]
+    resolver: Option<SocketAddr>,
     /// How long running builds may go on after the first SIGTERM, in seconds.
     #[arg(long, env = "CALLBOARD_DRAIN_TIMEOUT", default_value_t = 1800)]
     drain_timeout: u64,
@@ -275,7 +298,12 @@ impl Command {
     fn has_settings(&self) -> bool {
         match self {
             Self::Run(_) | Self::Recover(_) | Self::Doctor(_) | Self::Health(_) => true,
-            Self::Guard { .. } | Self::Enter(_) | Self::Egress(_) | Self::SandboxInit | Self::Try { .. } => false,
+            Self::Guard { .. }
+            | Self::Enter(_)
+            | Self::Egress(_)
+            | Self::Network(_)
+            | Self::SandboxInit
+            | Self::Try { .. } => false,
         }
     }
 }
@@ -333,6 +361,7 @@ impl RunArgs {
             labels: self.labels.clone(),
             ca_bundle: self.ca_bundle.clone(),
             egress_allow: self.egress_allow.clone(),
+            resolver: self.resolver,
             drain_timeout: Duration::from_secs(self.drain_timeout),
             limits: self.limits.limits(),
             accept: self.accept.accept.iter().copied().collect(),

@@ -36,6 +36,8 @@ pub struct Config {
     pub ca_bundle: Option<PathBuf>,
     /// What builds may reach besides public addresses.
     pub egress_allow: Vec<Allowed>,
+    /// The resolver that builds ask for names; the host's first if absent.
+    pub resolver: Option<SocketAddr>,
     /// How long running builds may go on after the first SIGTERM.
     pub drain_timeout: Duration,
     /// What a build may take of this host.

@@ -9,6 +9,7 @@ use crate::isolation::{Isolation, Limits, Task};
 use crate::lease::Lease;
 use crate::logs::Sink;
 use crate::mask;
+use crate::network::WayOut;
 use crate::outcome::Fail;
 use crate::script;
 use crate::site::Site;
@@ -40,6 +41,8 @@ pub struct Course<'a> {
     pub lease: &'a Arc<Lease>,
     /// Whether it is to stop.
     pub stop: &'a Stop,
+    /// The way into its network.
+    pub way_out: WayOut,
     /// What each of its tasks may take.
     pub limits: Limits,
     /// The durations within which things must have ended.
@@ -134,7 +137,7 @@ impl Course<'_> {
             files: vec![PlanFile { name: SCRIPT.into(), mode: 0o600, content: script }],
             directory: self.site.directory.clone(),
             slot: self.slot,
-            network,
+            way_out: (network == Network::Isolated).then_some(self.way_out),
             limits: self.limits,
             fence_at: self.lease.fence_at(),
             kill_grace: self.grace.kill,

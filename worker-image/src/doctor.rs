@@ -47,7 +47,7 @@ impl Finding {
 /// Looks at everything, and tries what steps could. Leaves nothing.
 pub async fn examine(place: &Place, slots: u32, descriptors: u64, accepted: BTreeSet<Guarantee>) -> Examined {
     let (bubblewrap, root) = (bubblewrap(), builds_root(&place.builds_root));
-    let mut host = vec![bubblewrap, nesting(), user_namespaces(place), git(), certificates(), root];
+    let mut host = vec![bubblewrap, nesting(), user_namespaces(place), network(), git(), certificates(), root];
     host.push(files(slots, descriptors));
     let isolation = columns(place).await.unwrap_or_else(|why| {
         host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
@@ -84,6 +84,21 @@ fn nesting() -> Finding {
         return Finding::good("nested namespaces", "closed to steps");
     }
     Finding::weak("nested namespaces", "open to steps, and /tmp is not bounded", "install bubblewrap 0.8 or later")
+}
+
+/// What sets up a build's network.
+fn network() -> Finding {
+    let name = "network";
+    if find("ip").is_none() {
+        return Finding::bad(name, "ip not found", "install it: apt-get install iproute2");
+    }
+    match find("nft") {
+        Some(path) => Finding::good(name, version(&path).unwrap_or_default()),
+        None => {
+            let found = "nft not found: only programs that heed HTTP_PROXY get out";
+            Finding::weak(name, found, "install it: apt-get install nftables")
+        }
+    }
 }
 
 /// Makes the namespaces that a sandbox has, as the user that a build would have.

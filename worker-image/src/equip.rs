@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::isolation::bubblewrap::names;
 use crate::logs::Sink;
+use crate::network::{Network, WayOut};
 use crate::site::Site;
 use protocol::worker::Job;
 use std::collections::BTreeSet;
@@ -14,12 +15,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How many refusals a build's log names.
 const REFUSALS_MAX: usize = 20;
 
-/// Writes the certificates and starts the proxy, which ends with what is returned.
+/// What a build's tasks share.
+#[derive(Debug)]
+pub struct Equipped {
+    proxy: Proxy,
+    network: Network,
+}
+
+impl Equipped {
+    /// The way into the build's network.
+    #[must_use]
+    pub fn way_out(&self) -> WayOut {
+        self.network.way_out
+    }
+
+    /// Ends all, and waits until it is gone.
+    pub async fn end(self) {
+        tokio::join!(self.network.end(), self.proxy.end());
+    }
+}
+
+/// Writes the certificates, and starts the network and its proxy, which end with what is returned.
 ///
 /// # Errors
 ///
 /// If the operator's certificates can't be read, or the directory not be written.
-pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Sink) -> io::Result<Proxy> {
+pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Sink) -> io::Result<Equipped> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
         clone::write_certificates(&path, operators)?;
@@ -30,9 +51,16 @@ pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Si
         build: job.build_id.to_string(),
         socket: site.path(names::EGRESS),
         allowed: &config.egress_allow,
+        resolver: config.resolver,
         run_as: config.place.run_as(slot),
     };
-    Proxy::start(way, refusals(sink.clone())).await
+    let (binary, build, socket, run_as) = (way.binary, way.build.clone(), way.socket.clone(), way.run_as);
+    let proxy = Proxy::start(way, refusals(sink.clone()));
+    let (proxy, network) = tokio::try_join!(proxy, Network::start(binary, &build, &socket, run_as))?;
+    if let Some(why) = &network.weak {
+        sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
+    }
+    Ok(Equipped { proxy, network })
 }
 
 /// Tells a build's log what was refused: each thing once, and not without end.

@@ -27,6 +27,7 @@ pub mod logs;
 pub mod mark;
 pub mod mask;
 pub mod metrics;
+pub mod network;
 pub mod outcome;
 pub mod poll;
 pub mod probe;

@@ -1,8 +1,9 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat, NetworkArgs};
+use callboard_worker::guard::enter::Entry;
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{descriptors, doctor, egress, guard, isolation};
+use callboard_worker::{descriptors, doctor, egress, guard, isolation, network};
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,13 +26,16 @@ fn main() -> ExitCode {
     }
     let descriptors = descriptors::raise_descriptors();
     match cli.command {
-        Command::Enter(EnterArgs { groups, user, command }) => {
-            eprintln!("callboard-worker: {}", guard::enter::enter(&groups, user, &command));
+        Command::Enter(EnterArgs { groups, user, inside, command }) => {
+            eprintln!("callboard-worker: {}", guard::enter::enter(&Entry { groups, user, inside }, &command));
             ExitCode::FAILURE
         }
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
-        Command::Egress(EgressArgs { socket, allow, .. }) => {
-            egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        Command::Egress(EgressArgs { socket, allow, resolver, .. }) => {
+            egress::serve(&socket, allow, resolver, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Command::Network(NetworkArgs { socket, .. }) => {
+            network::serve(&socket, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Command::Health(args) => match args.ask() {
             Ok(said) => {

@@ -1,12 +1,13 @@
 //! Whether a sandbox works here: a worker that can't run any build must not claim one.
 
 use crate::clock::Boot;
+use crate::isolation::bubblewrap::names;
 use crate::isolation::guarantees::{Given, Guarantee, refused};
 use crate::isolation::plan::Env;
 use crate::isolation::{Ended, Isolation, Limits, Running, Task};
+use crate::network::{Network, WayOut};
 use crate::run::Shop;
 use crate::site::Site;
-use protocol::pipeline::Network;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
@@ -22,7 +23,7 @@ pub async fn sandbox(shop: &Shop) -> Result<(), String> {
     let id = Uuid::new_v4();
     let site =
         Site::make(&shop.config.place, id, 0, None).map_err(|error| format!("no directory for a build: {error}"))?;
-    let works = try_it(shop.isolation.as_ref(), &site, shop.config.limits).await;
+    let works = in_a_network(shop, &site).await;
     site.remove().await.map_err(|error| format!("the directory of a build can't be removed: {error}"))?;
     works
 }
@@ -56,7 +57,20 @@ fn refusal(isolation: &str, refused: &[&Given]) -> String {
     )
 }
 
-async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Result<(), String> {
+/// With the network that a build has, but for a proxy behind it.
+async fn in_a_network(shop: &Shop, site: &Site) -> Result<(), String> {
+    let (place, socket) = (&shop.config.place, site.path(names::EGRESS));
+    let network = Network::start(&place.installed(), "probe", &socket, place.run_as(0)).await;
+    let network = network.map_err(|error| format!("no network for a build: {error}"))?;
+    if let Some(why) = &network.weak {
+        warn!(why, "only programs that heed HTTP_PROXY and the like get out of builds");
+    }
+    let works = try_it(shop.isolation.as_ref(), site, network.way_out, shop.config.limits).await;
+    network.end().await;
+    works
+}
+
+async fn try_it(isolation: &dyn Isolation, site: &Site, way_out: WayOut, limits: Limits) -> Result<(), String> {
     let task = Task {
         image: "host".into(),
         argv: vec!["/bin/true".into()],
@@ -64,7 +78,7 @@ async fn try_it(isolation: &dyn Isolation, site: &Site, limits: Limits) -> Resul
         files: Vec::new(),
         directory: site.directory.clone(),
         slot: 0,
-        network: Network::None,
+        way_out: Some(way_out),
         limits,
         fence_at: Boot::now().plus(Duration::from_secs(20)),
         kill_grace: Duration::ZERO,

@@ -147,7 +147,7 @@ fn guarded_build(process: &Process) -> Option<String> {
 fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
     let installed = place.installed().to_string_lossy().into_owned();
     let root = format!("{}/", place.builds_root.to_string_lossy());
-    let is_ours = |arg: &String| ["guard", "enter", "egress"].contains(&arg.as_str());
+    let is_ours = |arg: &String| ["guard", "enter", "egress", "network"].contains(&arg.as_str());
     let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(is_ours);
     let is_sandbox = |args: &[String]| {
         args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(&root))
@@ -229,7 +229,8 @@ mod tests {
             process(40, 1, "vi /b/x"),
             process(45, 1, "/b/.bin/callboard-worker enter --user 1"),
             process(50, 1, "/b/.bin/callboard-worker egress --build x"),
+            process(51, 1, "/b/.bin/callboard-worker network --build x"),
         ];
-        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 45, 50]);
+        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 45, 50, 51]);
     }
 }

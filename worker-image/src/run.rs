@@ -164,10 +164,12 @@ impl Held<'_> {
         };
         let Self { shop, job, slot, lease, stop, .. } = self;
         let equipped = equip(&shop.config, job, *slot, site, &sink).await;
-        let proxy = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
+        let equipped = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
-        let ended = Course { job, site, slot: *slot, isolation, lease, stop, limits, grace, sink }.run(covered).await;
-        proxy.end().await;
+        let way_out = equipped.way_out();
+        let course = Course { job, site, slot: *slot, isolation, lease, stop, way_out, limits, grace, sink };
+        let ended = course.run(covered).await;
+        equipped.end().await;
         ended
     }
 

@@ -4,7 +4,7 @@
 //! <builds_root>/.lock                 held by the worker that lives
 //! <builds_root>/.host-id              this host's number, stable over restarts
 //! <builds_root>/.bin/callboard-worker the guard, and the first process of every sandbox
-//! <builds_root>/.etc/                 passwd, group, hosts and nsswitch.conf of every sandbox
+//! <builds_root>/.etc/                 passwd, group, hosts, nsswitch.conf and resolv.conf of every sandbox
 //! <builds_root>/<build_id>/           workspace, home, the proxy's socket, and a record for recovery
 //! ```
 
@@ -18,12 +18,13 @@ use uuid::Uuid;
 
 /// The directory of [`ETC_FILES`].
 pub const ETC: &str = ".etc";
-/// What a sandbox has of its own in /etc: one user, one group, no name but its own.
-pub const ETC_FILES: [(&str, &str); 4] = [
+/// What a sandbox has of its own in /etc: one user, one group, its own name, and the resolver of its build's network.
+pub const ETC_FILES: [(&str, &str); 5] = [
     ("passwd", "build:x:1000:1000:build:/home/build:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
     ("group", "build:x:1000:\nnogroup:x:65534:\n"),
     ("hosts", "127.0.0.1 localhost callboard\n::1 localhost\n"),
-    ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+    ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    ("resolv.conf", "nameserver 127.0.0.1\n"),
 ];
 
 /// Why a worker can't work here.

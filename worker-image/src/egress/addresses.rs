@@ -45,6 +45,12 @@ impl FromStr for Allowed {
 }
 
 impl Allowed {
+    /// The host, if it is a name and this is its port.
+    #[must_use]
+    pub fn name_at(&self, port: u16) -> Option<&str> {
+        (self.port == port && self.host.parse::<IpAddr>().is_err()).then_some(&self.host)
+    }
+
     /// Whether it names `host`, as the build asked for it, or the address that this resolved to.
     #[must_use]
     pub fn covers(&self, host: &str, address: SocketAddr) -> bool {

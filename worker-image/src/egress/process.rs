@@ -5,10 +5,11 @@
 //! output it says a line when it is ready, and one for each connection that it refuses.
 
 use super::addresses::Allowed;
-use super::proxy::{self, Refusals};
+use super::proxy::{self, Reach, Refusals};
 use crate::descriptors;
 use nix::unistd::setsid;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Way<'a> {
     pub socket: PathBuf,
     /// What may be reached besides public addresses.
     pub allowed: &'a [Allowed],
+    /// The resolver that it passes questions on to; the host's first if absent.
+    pub resolver: Option<SocketAddr>,
     /// Whom it runs as, user and group; as the worker itself if absent.
     pub run_as: Option<u32>,
 }
@@ -65,6 +68,9 @@ impl Proxy {
         command.args(["egress", "--build", &way.build, "--socket"]).arg(&way.socket);
         for allowed in way.allowed {
             command.args(["--allow", &allowed.to_string()]);
+        }
+        if let Some(resolver) = way.resolver {
+            command.args(["--resolver", &resolver.to_string()]);
         }
         if let Some(id) = way.run_as {
             command.uid(id).gid(id);
@@ -113,14 +119,15 @@ async fn line(from: &mut BufReader<impl AsyncRead + Unpin>) -> io::Result<Option
 /// # Errors
 ///
 /// If it can't listen. That is said on standard output as well.
-pub fn serve(socket: &Path, allowed: Vec<Allowed>, descriptors: u64) -> io::Result<()> {
+pub fn serve(socket: &Path, allowed: Vec<Allowed>, resolver: Option<SocketAddr>, descriptors: u64) -> io::Result<()> {
     // Ctrl-C in the worker's terminal is not for it.
     setsid().ok();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUPS_MAX).build()?;
     runtime.block_on(async {
         let refusals: Refusals = Arc::new(|line| say(&line));
-        let proxy = proxy::Listening::start(socket, allowed.into(), descriptors::connections(descriptors), refusals)
+        let reach = Reach { allowed, resolver };
+        let proxy = proxy::Listening::start(socket, reach, descriptors::connections(descriptors), refusals)
             .inspect_err(|error| say(&error.to_string()))?;
         say(READY);
         let (ended, end) = tokio::sync::oneshot::channel();

@@ -4,7 +4,7 @@ use super::addresses::{Allowed, may_connect};
 use super::head::{self, Head};
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +14,11 @@ use tokio::net::{TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+/// What stands for the resolver of this host. No name ends like this.
+pub const RESOLVER: &str = "resolver.callboard.invalid:53";
+/// Where this host's resolvers are named.
+const RESOLVERS: &str = "/etc/resolv.conf";
 
 const HEAD_MAX_BYTES: usize = 16 * 1024;
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -33,26 +38,64 @@ struct Connects {
 
 /// What the connections of one proxy share.
 struct Shared {
-    allowed: Arc<[Allowed]>,
+    reach: Reach,
     refusals: Refusals,
     connects: Connects,
     connecting: Semaphore,
 }
 
 impl Shared {
-    fn new(allowed: Arc<[Allowed]>, refusals: Refusals, connects: Connects) -> Self {
-        Self { allowed, refusals, connects, connecting: Semaphore::new(connects.most) }
+    fn new(reach: Reach, refusals: Refusals, connects: Connects) -> Self {
+        Self { reach, refusals, connects, connecting: Semaphore::new(connects.most) }
     }
 
     /// Connects to the first address that may be reached and answers, in time or not at all.
     async fn connect(&self, head: &Head) -> Result<TcpStream, Refused> {
         let connecting = async {
             let _place = self.connecting.acquire().await;
-            connect(head, &self.allowed).await
+            connect(head, &self.reach).await
         };
         let late = |_| Refused::Unreachable(format!("{}:{}: no connection in time", head.host, head.port));
         timeout(self.connects.patience, connecting).await.map_err(late)?
     }
+}
+
+/// What may be reached.
+#[derive(Debug)]
+pub(super) struct Reach {
+    /// What the operator allows besides public addresses.
+    pub(super) allowed: Vec<Allowed>,
+    /// The resolver; the host's first if absent.
+    pub(super) resolver: Option<SocketAddr>,
+}
+
+impl Reach {
+    /// Whether `address`, which a program looked up by itself, is that of a name that the operator allows.
+    async fn allows_by_name(&self, address: SocketAddr) -> bool {
+        for name in self.allowed.iter().filter_map(|allowed| allowed.name_at(address.port())) {
+            let found = timeout(PATIENCE, lookup_host((name, address.port()))).await;
+            let is_it = |other: SocketAddr| other.ip().to_canonical() == address.ip().to_canonical();
+            if found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.any(is_it))) {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn ask(&self) -> io::Result<TcpStream> {
+        let resolver = match self.resolver {
+            Some(resolver) => resolver,
+            None => hosts_resolver(&tokio::fs::read_to_string(RESOLVERS).await?)
+                .ok_or_else(|| io::Error::other(format!("{RESOLVERS} names none")))?,
+        };
+        timeout(PATIENCE, TcpStream::connect(resolver)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}
+
+fn hosts_resolver(resolvers: &str) -> Option<SocketAddr> {
+    let names = resolvers.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let address = names.filter_map(|address| address.trim().parse::<IpAddr>().ok()).next()?;
+    Some(SocketAddr::new(address, 53))
 }
 
 /// A proxy that listens; it ends, with all its connections, when this is dropped.
@@ -67,10 +110,10 @@ impl Listening {
     /// # Errors
     ///
     /// If the socket can't be made.
-    pub(super) fn start(path: &Path, allowed: Arc<[Allowed]>, most: usize, refusals: Refusals) -> io::Result<Self> {
+    pub(super) fn start(path: &Path, reach: Reach, most: usize, refusals: Refusals) -> io::Result<Self> {
         let listener = bind(path)?;
         let mut accepting = JoinSet::new();
-        let shared = Arc::new(Shared::new(allowed, refusals, CONNECTS));
+        let shared = Arc::new(Shared::new(reach, refusals, CONNECTS));
         accepting.spawn(accept(listener, most, shared));
         Ok(Self { _accepting: accepting })
     }
@@ -159,10 +202,13 @@ enum Refused {
 }
 
 /// Connects to the first address that may be reached and answers.
-async fn connect(head: &Head, allowed: &[Allowed]) -> Result<TcpStream, Refused> {
+async fn connect(head: &Head, reach: &Reach) -> Result<TcpStream, Refused> {
+    if format!("{}:{}", head.host, head.port) == RESOLVER {
+        return reach.ask().await.map_err(|error| Refused::Unreachable(format!("the host's resolver: {error}")));
+    }
     let mut refused = Refused::Unreachable(format!("{} has no address", head.host));
     for address in resolve(head).await? {
-        if !may_connect(&head.host, address, allowed) {
+        if !may_connect(&head.host, address, &reach.allowed) && !reach.allows_by_name(address).await {
             refused = Refused::NotPublic(address.ip());
             continue;
         }
@@ -218,7 +264,7 @@ mod tests {
 
         let connects = Connects { most: 2, patience: Duration::from_millis(300) };
         let allowed = [address.to_string().parse().unwrap()];
-        let shared = Arc::new(Shared::new(allowed.into(), Arc::new(drop), connects));
+        let shared = Arc::new(Shared::new(Reach { allowed: allowed.into(), resolver: None }, Arc::new(drop), connects));
         let (begun, mut ended) = (Instant::now(), JoinSet::new());
         for _ in 0..40 {
             let shared = Arc::clone(&shared);
@@ -235,7 +281,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let allowed = [address.to_string().parse().unwrap()];
         let connects = Connects { most: 1, patience: Duration::from_secs(10) };
-        let shared = Shared::new(allowed.into(), Arc::new(drop), connects);
+        let shared = Shared::new(Reach { allowed: allowed.into(), resolver: None }, Arc::new(drop), connects);
         let head = head::parse(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).unwrap();
         assert!(shared.connect(&head).await.is_ok() && shared.connect(&head).await.is_ok());
     }

@@ -96,6 +96,9 @@ fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
     if let Some(id) = orders.run_as {
         command.arg("--user").arg(id.to_string());
     }
+    if let Some(process) = orders.inside {
+        command.arg("--inside").arg(process.to_string());
+    }
     command.arg("--").arg(&orders.program).arg("--json-status-fd").arg(status.as_raw_fd().to_string());
     command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
     command.spawn()

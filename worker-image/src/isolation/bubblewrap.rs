@@ -18,7 +18,6 @@ use crate::site::Site;
 use crate::workplace::{ETC, has};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use protocol::pipeline::Network;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::spawn_blocking;
@@ -77,27 +76,36 @@ impl Bubblewrap {
     }
 
     fn orders(&self, task: &Task, group: Option<Group>) -> Orders {
-        let egress = (task.network == Network::Isolated).then(|| Path::new(INSIDE).join(names::EGRESS));
         let kill_grace_ms = millis(task.kill_grace);
-        let args = self.args(task, egress.is_some());
+        let args = self.args(task);
         let plan = Plan {
             argv: task.argv.clone(),
             env: task.env.clone(),
             files: task.files.clone(),
-            egress,
+            proxy_port: task.way_out.map(|way| way.proxy_port),
             processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
         let ended_mark = Site::ended_mark(&task.directory);
+        let inside = task.way_out.map(|way| way.process);
         let (limits, fence_at) = (task.limits, task.fence_at);
         let bounded = [names::WORKSPACE, names::HOME].map(|name| task.directory.join(name)).into();
-        Orders { program, args, run_as, ended_mark, plan, limits, group, bounded, fence_at, kill_grace_ms }
+        Orders { program, args, inside, run_as, ended_mark, plan, limits, group, bounded, fence_at, kill_grace_ms }
     }
 
-    fn args(&self, task: &Task, with_egress: bool) -> Vec<String> {
+    fn args(&self, task: &Task) -> Vec<String> {
         let mut args = Args::default();
-        args.all(&["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]);
+        args.all(&[
+            "--unshare-user",
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            "--die-with-parent",
+            "--new-session",
+        ]);
+        args.all(if task.way_out.is_none() { &["--unshare-net"] } else { &[] });
         args.all(if self.abilities.no_nesting { &["--disable-userns"] } else { &[] });
         args.all(&["--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", "callboard"]);
         args.all(&["--uid", "1000", "--gid", "1000"]);
@@ -114,9 +122,6 @@ impl Bubblewrap {
         args.bind("--bind", &task.directory.join(names::WORKSPACE), "/workspace");
         args.bind("--bind", &task.directory.join(names::HOME), "/home/build");
         args.bind("--ro-bind", &self.place.installed(), &format!("{INSIDE}/init"));
-        if with_egress {
-            args.bind("--bind", &task.directory.join(names::EGRESS), &format!("{INSIDE}/{}", names::EGRESS));
-        }
         let certificates = task.directory.join(names::CERTIFICATES);
         if has(&certificates) {
             args.bind("--ro-bind", &certificates, &format!("{INSIDE}/{}", names::CERTIFICATES));

@@ -1,4 +1,4 @@
-//! The first process of a sandbox: carries out its plan, reaps whatever is orphaned, and is the way to the proxy.
+//! The first process of a sandbox: carries out its plan, and reaps whatever is orphaned.
 //!
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
@@ -11,11 +11,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, dup2_stdin};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,7 +59,7 @@ fn start() -> io::Result<(Pid, Duration)> {
     setrlimit(Resource::RLIMIT_NPROC, plan.processes_max.into(), plan.processes_max.into())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
-    let mut env = plan.egress.map(relay).transpose()?.map(proxy_env).unwrap_or_default();
+    let mut env = plan.proxy_port.map(proxy_env).unwrap_or_default();
     env.extend(plan.env);
     let (program, args) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -96,34 +94,6 @@ fn proxy_env(port: u16) -> Env {
         env.insert(name.into(), "localhost,127.0.0.1,::1".into());
     }
     env
-}
-
-/// Listens on the sandbox's loopback and carries every connection to the proxy's socket.
-fn relay(socket: PathBuf) -> io::Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let port = listener.local_addr()?.port();
-    std::thread::Builder::new().spawn(move || {
-        for client in listener.incoming().flatten() {
-            // Without a thread to spare, the client sees its connection closed.
-            carry(&client, &socket).ok();
-        }
-    })?;
-    Ok(port)
-}
-
-fn carry(client: &TcpStream, socket: &Path) -> io::Result<()> {
-    let proxy = UnixStream::connect(socket)?;
-    let (mut from_client, mut to_client) = (client.try_clone()?, client.try_clone()?);
-    let (mut from_proxy, mut to_proxy) = (proxy.try_clone()?, proxy);
-    std::thread::Builder::new().spawn(move || {
-        io::copy(&mut from_client, &mut to_proxy).ok();
-        to_proxy.shutdown(Shutdown::Write).ok();
-    })?;
-    std::thread::Builder::new().spawn(move || {
-        io::copy(&mut from_proxy, &mut to_client).ok();
-        to_client.shutdown(Shutdown::Both).ok();
-    })?;
-    Ok(())
 }
 
 fn reap_until(program: Pid) -> i32 {

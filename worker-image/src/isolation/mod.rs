@@ -13,11 +13,11 @@ pub mod trial;
 mod trials;
 
 use crate::clock::Boot;
+use crate::network::WayOut;
 use futures::future::BoxFuture;
 use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
-use protocol::pipeline::Network;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub struct Task {
     pub directory: PathBuf,
     /// The slot that the build is in.
     pub slot: u32,
-    /// What it may reach.
-    pub network: Network,
+    /// The way into its build's network; without one it has loopback of its own, and no more.
+    pub way_out: Option<WayOut>,
     /// What it may take.
     pub limits: Limits,
     /// When it must begin to end unless renewed.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
 
-/// Where a plan's files, the proxy's socket and the certificates are inside a sandbox.
+/// Where a plan's files and the certificates are inside a sandbox.
 pub const INSIDE: &str = "/run/callboard";
 
 /// A file that the first process writes before it starts the program.
@@ -37,8 +37,8 @@ pub struct Plan {
     pub env: Env,
     /// What to write before.
     pub files: Vec<PlanFile>,
-    /// The proxy's socket, as the sandbox sees it; without one there is no way out.
-    pub egress: Option<PathBuf>,
+    /// The proxy's port on loopback; without one there is no way out.
+    pub proxy_port: Option<u16>,
     /// How many processes and threads its user may have.
     pub processes_max: u32,
     /// How long the others may take to end once the program was asked to and did.
@@ -58,6 +58,8 @@ pub struct Orders {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
+    /// The process whose user and network namespaces it is made in; in the guard's own if absent.
+    pub inside: Option<u32>,
     /// Whom it runs as, user and group; as the guard itself if absent.
     pub run_as: Option<u32>,
     /// The mark of when it was over.

@@ -7,7 +7,6 @@ use super::trial::{THREADS, Trial, Walls};
 use super::{Ended, Exceeded, Isolation, Limits, Running, Task};
 use crate::clock::Boot;
 use crate::site::Site;
-use protocol::pipeline::Network;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
@@ -74,7 +73,7 @@ async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limit
         files: Vec::new(),
         directory: site.directory.clone(),
         slot: 0,
-        network: Network::None,
+        way_out: None,
         limits,
         fence_at: Boot::now().plus(PATIENCE),
         kill_grace: Duration::ZERO,

@@ -122,10 +122,10 @@ impl Worker {
 
     /// The guards, sandboxes and steps of this builds root.
     pub(crate) fn left(&self) -> Vec<i32> {
-        left(&self.root, &["run", "egress"])
+        left(&self.root, &["run", "egress", "network"])
     }
 
-    /// The same, and the proxies: they end with the worker, not with a sandbox.
+    /// The same, and the networks and their proxies: they end with the worker, not with a sandbox.
     pub(crate) fn all_left(&self) -> Vec<i32> {
         left(&self.root, &["run"])
     }

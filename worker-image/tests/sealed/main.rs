@@ -13,6 +13,7 @@ mod forge;
 mod front;
 mod inside;
 mod limits;
+mod network;
 mod output;
 mod refusals;
 mod seal;

@@ -9,7 +9,7 @@ use protocol::pipeline::{Network, Step};
 use protocol::worker::{Complete, Secret};
 use std::fs;
 
-async fn run(board: &Board, url: &str, step: Step) -> (Complete, String) {
+pub(crate) async fn run(board: &Board, url: &str, step: Step) -> (Complete, String) {
     let report = board.report(board.offer(job(url, vec![step]))).await;
     (report, board.log_of(Stream::Stdout))
 }
@@ -86,8 +86,8 @@ async fn a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside(
 const GREEDY: &str = r#"perl -e '
 use Socket;
 for (1..256) {
-    socket(my $s, AF_UNIX, SOCK_STREAM, 0) or die;
-    connect($s, pack_sockaddr_un("/run/callboard/egress.sock")) or die;
+    socket(my $s, AF_INET, SOCK_STREAM, 0) or die;
+    connect($s, pack_sockaddr_in($ENV{http_proxy} =~ /(\d+)$/, INADDR_LOOPBACK)) or die;
     syswrite($s, "CONNECT $ENV{ALLOWED} HTTP/1.1\r\n\r\n");
     sysread($s, my $answer, 99);
     push @kept, $s if $answer =~ /200/;
@@ -121,8 +121,8 @@ async fn whatever_the_proxy_refuses_is_in_the_log_once() {
             "for i in 1 2 3; do curl -s http://nowhere.invalid/ -o /dev/null; done",
             "curl -s http://169.254.169.254/latest/ -o /dev/null",
             "curl -s ftp://example.com/ -o /dev/null; true",
-            "exec 3<>/dev/null; perl -e 'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, \
-             pack_sockaddr_un(\"/run/callboard/egress.sock\")); syswrite(S, \"GET / HTTP/1.1\\r\\n\\r\\n\"); print <S>'",
+            "perl -e 'use Socket; socket(S, AF_INET, SOCK_STREAM, 0); connect(S, pack_sockaddr_in(\
+             $ENV{http_proxy} =~ /(\\d+)$/, INADDR_LOOPBACK)); syswrite(S, \"GET / HTTP/1.1\\r\\n\\r\\n\"); print <S>'",
         ],
     );
     run(&board, &forge.url(), asks).await;

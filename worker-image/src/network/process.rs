@@ -1,0 +1,152 @@
+//! The process that is one build's network, `callboard-worker network`, and the worker's side of it.
+//!
+//! Its standard input ends with the worker, and it ends with its standard input; the namespaces end with it and the last
+//! sandbox in them.
+
+use super::relay::{self, For, Proxy};
+use super::{namespace, resolver};
+use crate::descriptors;
+use nix::unistd::setsid;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as Listener, UdpSocket as Socket};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// How long the process may take to begin.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVER_PORT: u16 = 53;
+
+/// How a sandbox gets into a build's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WayOut {
+    /// The process whose user and network namespaces it is made in.
+    pub process: u32,
+    /// The port on loopback that is the proxy.
+    pub proxy_port: u16,
+}
+
+/// What the process says when all is ready.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready {
+    proxy_port: u16,
+    /// Why only programs that heed the proxy's variables get out.
+    weak: Option<String>,
+}
+
+/// A running network; it ends at the latest when this is dropped.
+#[derive(Debug)]
+pub struct Network {
+    process: Child,
+    /// The way into it.
+    pub way_out: WayOut,
+    /// Why only programs that heed the proxy's variables get out, if so.
+    pub weak: Option<String>,
+}
+
+impl Network {
+    /// Starts the network of `build`, whose proxy listens at `socket`.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be started, or the kernel lets it have no namespace.
+    pub async fn start(binary: &Path, build: &str, socket: &Path, run_as: Option<u32>) -> io::Result<Self> {
+        let mut command = Command::new(binary);
+        command.args(["network", "--build", build, "--socket"]).arg(socket);
+        if let Some(id) = run_as {
+            command.uid(id).gid(id);
+        }
+        command.env_clear().current_dir("/").kill_on_drop(true);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let said = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut line = String::new();
+        timeout(PATIENCE, BufReader::new(said).read_line(&mut line)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let ready: Result<Ready, String> = serde_json::from_str(&line)?;
+        let Ready { proxy_port, weak } = ready.map_err(io::Error::other)?;
+        let id = process.id().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Self { process, way_out: WayOut { process: id, proxy_port }, weak })
+    }
+
+    /// Ends it, and waits until it is gone.
+    pub async fn end(mut self) {
+        drop(self.process.stdin.take());
+        if timeout(END_PATIENCE, self.process.wait()).await.is_err() {
+            self.process.kill().await.ok();
+        }
+    }
+}
+
+/// What listens in the namespace.
+struct Listeners {
+    proxy: Listener,
+    all: Listener,
+    names: Socket,
+    names_by_tcp: Listener,
+    weak: Option<String>,
+}
+
+/// The whole life of the process `callboard-worker network`, which may have so many descriptors.
+///
+/// # Errors
+///
+/// If there can't be one. That is said on standard output as well.
+pub fn serve(socket: &Path, descriptors: u64) -> io::Result<()> {
+    // Ctrl-C in the worker's terminal is not for it.
+    setsid().ok();
+    let listeners = match namespace::enter().and_then(|()| listen()) {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            say(&Err(error.to_string()));
+            return Err(error);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(relay(listeners, socket, descriptors))
+}
+
+fn listen() -> io::Result<Listeners> {
+    namespace::bring_up()?;
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // Of both families where there are two.
+    let all = Listener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| Listener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let weak = namespace::redirect(all.local_addr()?.port()).err().map(|error| error.to_string());
+    let (names, names_by_tcp) = (Socket::bind(loopback(RESOLVER_PORT))?, Listener::bind(loopback(RESOLVER_PORT))?);
+    let proxy = Listener::bind(loopback(0))?;
+    for listener in [&all, &proxy, &names_by_tcp] {
+        listener.set_nonblocking(true)?;
+    }
+    names.set_nonblocking(true)?;
+    Ok(Listeners { proxy, all, names, names_by_tcp, weak })
+}
+
+async fn relay(listeners: Listeners, socket: &Path, descriptors: u64) -> io::Result<()> {
+    let Listeners { proxy, all, names, names_by_tcp, weak } = listeners;
+    let proxy_port = proxy.local_addr()?.port();
+    let out =
+        Proxy { socket: socket.to_owned(), places: Arc::new(Semaphore::new(descriptors::connections(descriptors))) };
+    tokio::spawn(relay::accept(TcpListener::from_std(proxy)?, out.clone(), For::Proxy));
+    tokio::spawn(relay::accept(TcpListener::from_std(all)?, out.clone(), For::Itself));
+    tokio::spawn(relay::accept(TcpListener::from_std(names_by_tcp)?, out.clone(), For::Resolver));
+    tokio::spawn(resolver::answer(UdpSocket::from_std(names)?, out));
+    say(&Ok(Ready { proxy_port, weak }));
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new().spawn(move || {
+        io::copy(&mut io::stdin().lock(), &mut io::sink()).ok();
+        ended.send(()).ok();
+    })?;
+    end.await.ok();
+    Ok(())
+}
+
+fn say(ready: &Result<Ready, String>) {
+    writeln!(io::stdout().lock(), "{}", serde_json::to_string(ready).unwrap_or_default()).ok();
+}
