@@ -233,10 +233,11 @@ begin
                 else 'claimed' end,
             b.id, b.workspace_id, b.max_duration_seconds, greatest(0, (extract(epoch from
                 b.started_at + b.max_duration_seconds * interval '1 s' - clock_timestamp()) * 1000)::bigint),
-            to_jsonb(p), case when p.secrets <> '{}' or p.clone_secret is not null then (
+            to_jsonb(p), case when p.secrets <> '{}' or p.clone_secret is not null or p.registry_secrets <> '{}' then (
                 select jsonb_agg(jsonb_build_object('name', k.name, 'key_id', k.key_id,
                     'nonce', encode(k.nonce, 'hex'), 'ciphertext', encode(k.ciphertext, 'hex')))
-                from secrets k where k.workspace_id = b.workspace_id and k.name = any (p.secrets || p.clone_secret)) end
+                from secrets k where k.workspace_id = b.workspace_id and (k.name = any (p.secrets || p.clone_secret)
+                    or k.name in (select r.value from jsonb_each_text(p.registry_secrets) r))) end
         from builds b join build_specs p on p.build_id = b.id where b.id = any (v_mine);
 end $$;
 

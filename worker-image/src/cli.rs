@@ -2,7 +2,8 @@
 
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
-use crate::isolation::Limits;
+use crate::isolation::docker::{PullWhen, Settings, socket};
+use crate::isolation::{Choice, Limits};
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -111,6 +112,23 @@ pub struct LimitArgs {
     disk_mib: u32,
 }
 
+/// What steps run in.
+#[derive(Debug, Args)]
+pub struct IsolationArgs {
+    /// What steps run in; auto: bubblewrap for `image: host`, containers for images, whichever works here.
+    #[arg(long, env = "CALLBOARD_ISOLATION", value_enum, default_value = "auto")]
+    isolation: Choice,
+    /// The container daemon's socket, Docker's or Podman's.
+    #[arg(long, env = "DOCKER_HOST", default_value = "unix:///var/run/docker.sock", value_parser = socket)]
+    docker_host: PathBuf,
+    /// When an image is asked for at its registry.
+    #[arg(long, env = "CALLBOARD_PULL", value_enum, default_value = "missing")]
+    pull: PullWhen,
+    /// The image that clones where bubblewrap does not; it needs /bin/sh and git.
+    #[arg(long, env = "CALLBOARD_CLONE_IMAGE", default_value = "docker.io/alpine/git:latest")]
+    clone_image: String,
+}
+
 /// `run` and `recover`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -140,6 +158,8 @@ pub struct RunArgs {
     /// How long running builds may go on after the first SIGTERM, in seconds.
     #[arg(long, env = "CALLBOARD_DRAIN_TIMEOUT", default_value_t = 1800)]
     drain_timeout: u64,
+    #[command(flatten)]
+    isolation: IsolationArgs,
     #[command(flatten)]
     limits: LimitArgs,
     /// Between asking a step's processes to end and ending them, in milliseconds.
@@ -214,6 +234,12 @@ impl RunArgs {
             ca_bundle: self.ca_bundle.clone(),
             egress_allow: self.egress_allow.clone(),
             drain_timeout: Duration::from_secs(self.drain_timeout),
+            isolation: self.isolation.isolation,
+            docker: Settings {
+                socket: self.isolation.docker_host.clone(),
+                pull: self.isolation.pull,
+                clone_image: self.isolation.clone_image.clone(),
+            },
             limits: self.limits.limits(),
             grace: Grace {
                 kill: milliseconds(self.kill_grace_ms),

@@ -1,7 +1,8 @@
 //! Everything that can be set about a worker, in one place, with the defaults of SPEC.md.
 
 use crate::egress::Allowed;
-use crate::isolation::Limits;
+use crate::isolation::docker::Settings;
+use crate::isolation::{Choice, Limits};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +36,10 @@ pub struct Config {
     pub egress_allow: Vec<Allowed>,
     /// How long running builds may go on after the first SIGTERM.
     pub drain_timeout: Duration,
+    /// What steps run in.
+    pub isolation: Choice,
+    /// How containers are made.
+    pub docker: Settings,
     /// What a build may take of this host.
     pub limits: Limits,
     /// The durations that a test shortens.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// How long a worker that is told to stop still tries to report.
 const LAST_WORDS: Duration = Duration::from_secs(30);
@@ -111,11 +111,20 @@ impl Held<'_> {
         if health != Health::Unreported {
             site.forget();
             tokio::select! {
-                _ = self.shop.remains.remove(&site.directory) => {}
+                () = self.clear(&site) => {}
                 () = self.too_late() => {}
             }
         }
         health
+    }
+
+    /// Removes all that the build had. What is kept of it outside of its directory is the next recovery's if that fails.
+    async fn clear(&self, site: &Site) {
+        let build = self.job.build_id;
+        if let Err(error) = self.shop.isolation.clear(&build.to_string()).await {
+            warn!(build.id = %build, error, "a build's containers and volumes can't be removed");
+        }
+        self.shop.remains.remove(&site.directory).await;
     }
 
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {

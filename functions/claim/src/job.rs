@@ -24,6 +24,8 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
     let Taken { build, workspace, spec, .. } = taken;
     let mut opened = open(shell, workspace, taken.sealed);
     let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
+    let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
+    let registry_secrets = spec.registry_secrets.into_iter().filter_map(of_registry).collect();
     opened.retain(|name, _| spec.secrets.contains(name));
     let timing = &shell.config.timing;
     Job {
@@ -36,6 +38,7 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         env: spec.env,
         secrets: opened,
         clone_secret,
+        registry_secrets,
         log_token: Secret(shell.seal.log_token(build, &token.id)),
         lease_ttl_ms: ms(timing.lease),
         lease_grace_ms: ms(timing.lease_grace),

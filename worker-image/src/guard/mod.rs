@@ -6,13 +6,14 @@
 //! *thread* that started it; and a session of its own, so that Ctrl-C in the worker's terminal is not for it.
 
 pub mod client;
+mod container;
 mod ending;
 mod lines;
 mod watch;
 
 use crate::clock::Boot;
 use crate::isolation::bubblewrap::first_process;
-use crate::isolation::plan::{Orders, Report};
+use crate::isolation::plan::{Errand, Orders, Report};
 use crate::mark::Mark;
 use lines::Lines;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -37,7 +38,11 @@ pub fn run() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     dup2_stdin(File::open("/dev/null")?)?;
     let mut lines = Lines::new(socket.try_clone()?);
-    let report = match lines.orders().and_then(|orders| guard(&orders, lines)) {
+    let done = lines.errand().and_then(|errand| match errand {
+        Errand::Sandbox(orders) => guard(&orders, lines),
+        Errand::Container(orders) => container::guard(*orders, lines),
+    });
+    let report = match done {
         Ok(report) => report,
         Err(error) => Report { trouble: Some(error.to_string()), ..Report::default() },
     };
@@ -84,6 +89,14 @@ fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
         command.uid(id).gid(id);
     }
     command.spawn()
+}
+
+/// A descriptor of our own for an output that the worker reads.
+fn output(number: i32) -> io::Result<OwnedFd> {
+    match number {
+        1 => io::stdout().as_fd().try_clone_to_owned(),
+        _ => io::stderr().as_fd().try_clone_to_owned(),
+    }
 }
 
 /// The pipes must end when the sandbox does.

@@ -6,7 +6,7 @@
 mod abilities;
 mod host;
 
-use super::plan::{INSIDE, Orders, Plan};
+use super::plan::{Errand, INSIDE, Orders, Plan};
 use super::{Isolation, Running, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
@@ -140,7 +140,7 @@ impl Isolation for Bubblewrap {
             self.takes(&task.image)?;
             let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let orders = self.orders(&task);
-            let started = client::start(&self.place.installed(), &build, orders).await;
+            let started = client::start(&self.place.installed(), &build, Errand::Sandbox(Box::new(orders))).await;
             started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))
         }
         .boxed()

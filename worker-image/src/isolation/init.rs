@@ -2,6 +2,7 @@
 //!
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
+use super::ask;
 use super::plan::{Env, INSIDE, Plan, PlanFile};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, dup2_stdin};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -62,14 +63,19 @@ fn start() -> io::Result<(Pid, Duration)> {
     Ok((Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)), linger))
 }
 
-/// Reads the plan and empties the memory file that it came in: that is how the guard knows that the sandbox came up,
-/// and it leaves nothing for others to read.
+/// Reads the plan. A memory file is emptied: that is how the guard knows that the sandbox came up, and it leaves nothing for
+/// others to read. A container has a line of a stream instead, which lasts as long as its guard.
 fn take_plan() -> io::Result<Plan> {
-    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    file.set_len(0)?;
+    let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let is_memory = file.metadata()?.is_file();
+    let (mut reader, mut text) = (BufReader::new(file), String::new());
+    reader.read_line(&mut text)?;
     dup2_stdin(File::open("/dev/null")?)?;
+    if is_memory {
+        reader.into_inner().set_len(0)?;
+    } else {
+        ask::heed(reader)?;
+    }
     Ok(serde_json::from_str(&text)?)
 }
 

@@ -2,16 +2,24 @@
 //!
 //! Running a step without isolation is not offered.
 
+pub mod ask;
+pub mod auto;
 pub mod bubblewrap;
+mod choose;
+pub mod docker;
 pub mod init;
 mod limits;
 pub mod plan;
 
 use crate::clock::Boot;
+pub use choose::{Choice, choose, end_containers};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
 use protocol::pipeline::Network;
+use protocol::worker::Secret;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,10 +112,25 @@ pub enum StartError {
     Trouble(String),
 }
 
+/// An image that is to be made ready.
+pub struct Fetch<'a> {
+    /// Its name.
+    pub image: &'a str,
+    /// What its registry may be shown, by registry.
+    pub secrets: &'a BTreeMap<String, Secret>,
+    /// Says what a person may want to know of it.
+    pub say: &'a (dyn Fn(&str) + Send + Sync),
+}
+
 /// A back end.
 pub trait Isolation: fmt::Debug + Send + Sync {
-    /// Its name, as a claim says it.
+    /// Its name.
     fn name(&self) -> &'static str;
+
+    /// The back ends that it has, as a claim says them.
+    fn names(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
 
     /// Whether it could run `image`; what is to be said about it if not.
     ///
@@ -115,6 +138,26 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     ///
     /// [`StartError::Image`].
     fn takes(&self, image: &str) -> Result<(), StartError>;
+
+    /// The image that clones.
+    fn clone_image(&self) -> &str {
+        "host"
+    }
+
+    /// An image, and in it a program with its arguments, that does nothing and succeeds.
+    fn probe(&self) -> (String, Vec<String>) {
+        ("host".into(), vec!["/bin/true".into()])
+    }
+
+    /// Makes an image ready, which may take long. The future may be dropped.
+    fn fetch<'a>(&'a self, _fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Removes what is kept of a build outside of its directory, and what may have been left of its tasks.
+    fn clear<'a>(&'a self, _build: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
 
     /// Starts a task.
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>>;

@@ -3,8 +3,10 @@
 //! Both travel through descriptors without a name (a socket, a memory file), since arguments and environments of
 //! processes can be read by others.
 
+use super::docker::Address;
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
+use bollard::models::ContainerCreateBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +50,36 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// What a guard does: the first line it reads.
+/// What a guard is for: the first line it reads.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Errand {
+    /// A sandbox of bubblewrap's.
+    Sandbox(Box<Orders>),
+    /// A container.
+    Container(Box<ContainerOrders>),
+}
+
+/// What a guard of a container does.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ContainerOrders {
+    /// Whose container it is.
+    pub daemon: Address,
+    /// Its name, which is nobody else's.
+    pub name: String,
+    /// What it is made of.
+    pub body: ContainerCreateBody,
+    /// The mark of when it was over.
+    pub ended_mark: PathBuf,
+    /// What its first process does.
+    pub plan: Plan,
+    /// When it must begin to end unless renewed.
+    pub fence_at: Boot,
+    /// Between asking its processes to end and ending them.
+    pub kill_grace_ms: u64,
+}
+
+/// What a guard of a sandbox does.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// The program that makes the sandbox.

@@ -207,6 +207,8 @@ pub struct Spec {
     pub secrets: Vec<String>,
     /// The name of the secret that the clone gets.
     pub clone_secret: Option<String>,
+    /// The names of the secrets that registries are shown, by registry.
+    pub registry_secrets: BTreeMap<String, String>,
 }
 
 /// A secret as it is stored; bytes as hex digits.

@@ -1,0 +1,160 @@
+//! What a container is made of. Nothing here is secret: whoever may use the daemon's socket can read it, and so can all that
+//! back the daemon's directory up. Script, environment and files go through standard input instead.
+
+use super::labels::Scope;
+use super::volumes::KEPT;
+use crate::isolation::Limits;
+use crate::isolation::plan::{Env, INSIDE};
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountTmpfsOptions, MountType, ResourcesUlimits,
+    RestartPolicy, RestartPolicyNameEnum,
+};
+
+/// Where a step can write besides its own directories, and how much. That is memory, and counts as the step's.
+const MEMORY_MIB: [(&str, i64); 2] = [("/tmp", 2048), ("/var/tmp", 512)];
+/// The same for shared memory, which the daemon mounts itself.
+const SHARED_MEMORY_MIB: i64 = 448;
+const MIB: i64 = 1024 * 1024;
+
+/// What the container of a task is to be.
+#[derive(Debug)]
+pub(super) struct Spec<'a> {
+    /// The image's number.
+    pub image: String,
+    /// How its first process is started.
+    pub command: Vec<String>,
+    /// Whose it is.
+    pub scope: &'a Scope,
+    /// The build's number.
+    pub build: &'a str,
+    /// Whom it runs as, user and group.
+    pub user: u32,
+    /// Its network.
+    pub network: &'static str,
+    /// What it is given of files.
+    pub mounts: Vec<Mount>,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+impl Spec<'_> {
+    /// The request for it.
+    #[must_use]
+    pub(super) fn body(self) -> ContainerCreateBody {
+        let Self { image, command, scope, build, user, network, mounts, limits } = self;
+        ContainerCreateBody {
+            image: Some(image),
+            entrypoint: Some(command),
+            cmd: Some(Vec::new()),
+            // Variables of the image that would change how our own first process starts; what it starts gets the image's.
+            env: Some(["LD_PRELOAD=", "LD_LIBRARY_PATH=", "LD_AUDIT="].map(str::to_owned).into()),
+            user: Some(format!("{user}:{user}")),
+            working_dir: Some(KEPT[0].1.into()),
+            hostname: Some("callboard".into()),
+            labels: Some(scope.of_build(build)),
+            open_stdin: Some(true),
+            stdin_once: Some(true),
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(false),
+            network_disabled: (network == "none").then_some(true),
+            host_config: Some(host_config(user, network, mounts, limits)),
+            ..ContainerCreateBody::default()
+        }
+    }
+}
+
+/// The daemon's own seccomp profile and masked paths stay as they are: nothing here loosens them.
+fn host_config(user: u32, network: &str, mut mounts: Vec<Mount>, limits: Limits) -> HostConfig {
+    mounts.extend(MEMORY_MIB.map(|(directory, mib)| tmpfs(directory, mib, 0o1777)));
+    let bytes = i64::try_from(limits.memory_bytes).unwrap_or(i64::MAX);
+    HostConfig {
+        network_mode: Some(network.to_owned()),
+        cap_drop: Some(vec!["ALL".into()]),
+        security_opt: Some(vec!["no-new-privileges".into()]),
+        privileged: Some(false),
+        readonly_rootfs: Some(true),
+        // A directory of the user's own, for the files that only this task sees.
+        tmpfs: Some(
+            [(INSIDE.to_owned(), format!("rw,exec,nosuid,nodev,size=16m,mode=0755,uid={user},gid={user}"))].into(),
+        ),
+        mounts: Some(mounts),
+        shm_size: Some(SHARED_MEMORY_MIB * MIB),
+        ipc_mode: Some("private".into()),
+        memory: Some(bytes),
+        memory_swap: Some(bytes),
+        pids_limit: Some(limits.processes.into()),
+        nano_cpus: Some(i64::from(limits.cpu_millis) * 1_000_000),
+        ulimits: Some(vec![ResourcesUlimits { name: Some("core".into()), soft: Some(0), hard: Some(0) }]),
+        oom_score_adj: Some(500),
+        log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
+        restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
+        ..HostConfig::default()
+    }
+}
+
+fn tmpfs(directory: &str, mib: i64, mode: i64) -> Mount {
+    Mount {
+        target: Some(directory.into()),
+        typ: Some(MountType::TMPFS),
+        tmpfs_options: Some(MountTmpfsOptions { size_bytes: Some(mib * MIB), mode: Some(mode), options: None }),
+        ..Mount::default()
+    }
+}
+
+/// The environment of a task in an image: the image's own, then the task's. The image's PATH stands unless somebody chose one.
+#[must_use]
+pub(super) fn environment(of_image: &[String], task: &Env, usual_path: &str) -> Env {
+    let of_image = of_image.iter().filter_map(|variable| variable.split_once('='));
+    let of_image: Env = of_image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut env = of_image.clone();
+    env.extend(task.clone());
+    if let Some(path) = of_image.get("PATH").filter(|_| task.get("PATH").is_some_and(|path| path == usual_path)) {
+        env.insert("PATH".into(), path.clone());
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn body() -> ContainerCreateBody {
+        let limits = Limits { memory_bytes: 1 << 30, processes: 64, cpu_millis: 1500, disk_bytes: 0 };
+        let scope = Scope::new("host", Path::new("/builds"));
+        let (image, command) = ("sha256:aa".into(), vec!["init".into()]);
+        Spec { image, command, scope: &scope, build: "b", user: 300_001, network: "none", mounts: Vec::new(), limits }
+            .body()
+    }
+
+    #[test]
+    fn a_step_has_no_rights_and_keeps_within_its_limits() {
+        let (body, host) = (body(), body().host_config.unwrap());
+        assert_eq!(body.user.as_deref(), Some("300001:300001"));
+        assert_eq!((host.cap_drop, host.cap_add, host.privileged), (Some(vec!["ALL".into()]), None, Some(false)));
+        assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]), "the daemon's seccomp profile stays");
+        assert_eq!((host.network_mode.as_deref(), host.readonly_rootfs), (Some("none"), Some(true)));
+        assert_eq!((host.memory, host.memory_swap), (Some(1 << 30), Some(1 << 30)), "swap gives no more");
+        assert_eq!((host.pids_limit, host.nano_cpus), (Some(64), Some(1_500_000_000)));
+        assert_eq!((host.pid_mode, host.userns_mode, host.masked_paths, host.devices), (None, None, None, None));
+    }
+
+    #[test]
+    fn what_is_there_can_be_found_again() {
+        let labels = body().labels.unwrap();
+        assert_eq!((labels["callboard.worker"].as_str(), labels["callboard.build"].as_str()), ("host:/builds", "b"));
+    }
+
+    #[test]
+    fn an_images_path_stands_unless_the_build_has_one() {
+        let variables =
+            |path: &str| Env::from([("PATH".to_owned(), path.to_owned()), ("A".to_owned(), "task".to_owned())]);
+        let of_image = ["PATH=/cargo/bin".to_owned(), "A=image".to_owned(), "B=image".to_owned()];
+        let env = environment(&of_image, &variables("/usual"), "/usual");
+        assert_eq!([&env["PATH"], &env["A"], &env["B"]], ["/cargo/bin", "task", "image"]);
+        assert_eq!(environment(&of_image, &variables("/chosen"), "/usual")["PATH"], "/chosen");
+        assert_eq!(environment(&[], &variables("/usual"), "/usual")["PATH"], "/usual");
+    }
+}
