@@ -52,6 +52,15 @@ pub enum Command {
     /// Be the way out of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Egress(EgressArgs),
+    /// Give directories to a user. Started by `run`, in a container.
+    #[command(hide = true)]
+    HandOver {
+        /// The user and group.
+        #[arg(long)]
+        user: u32,
+        /// The directories.
+        directories: Vec<PathBuf>,
+    },
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,

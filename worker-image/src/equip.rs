@@ -3,6 +3,7 @@
 use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
+use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::names;
 use crate::logs::Sink;
 use crate::site::Site;
@@ -19,7 +20,14 @@ const REFUSALS_MAX: usize = 20;
 /// # Errors
 ///
 /// If the operator's certificates can't be read, or the directory not be written.
-pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Sink) -> io::Result<Proxy> {
+pub async fn equip(
+    config: &Config,
+    isolation: &dyn Isolation,
+    job: &Job,
+    slot: u32,
+    site: &Site,
+    sink: &Sink,
+) -> io::Result<Proxy> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
         clone::write_certificates(&path, operators)?;
@@ -31,8 +39,9 @@ pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Si
         socket: site.path(names::EGRESS),
         allowed: &config.egress_allow,
         run_as: config.place.run_as(slot),
+        slot,
     };
-    Proxy::start(way, refusals(sink.clone())).await
+    isolation.way_out(way, refusals(sink.clone())).await
 }
 
 /// Tells a build's log what was refused: each thing once, and not without end.

@@ -19,6 +19,7 @@ pub mod doctor;
 pub mod egress;
 pub mod equip;
 pub mod guard;
+pub mod hand_over;
 pub mod isolation;
 pub mod lease;
 

@@ -2,7 +2,7 @@
 
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, LogFormat};
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{descriptors, doctor, egress, guard, isolation};
+use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation};
 use clap::Parser as _;
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
@@ -17,6 +17,9 @@ fn main() -> ExitCode {
         Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         Command::Egress(EgressArgs { socket, allow, .. }) => {
             egress::serve(&socket, allow, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Command::HandOver { user, directories } => {
+            hand_over::hand_over(&directories, user).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Doctor(args) => examine(&args, descriptors),

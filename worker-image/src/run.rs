@@ -164,7 +164,7 @@ impl Held<'_> {
             step: "clone".into(),
         };
         let Self { shop, job, slot, lease, stop, .. } = self;
-        let equipped = equip(&shop.config, job, *slot, site, &sink).await;
+        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, &sink).await;
         let proxy = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
         let ended = Course { job, site, slot: *slot, isolation, lease, stop, limits, grace, sink }.run(covered).await;

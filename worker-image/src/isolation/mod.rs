@@ -12,6 +12,7 @@ mod limits;
 pub mod plan;
 
 use crate::clock::Boot;
+use crate::egress::{Proxy, Refusals, Way};
 pub use choose::{Choice, choose, end_containers};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -21,6 +22,7 @@ use protocol::pipeline::Network;
 use protocol::worker::Secret;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +154,11 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     /// Makes an image ready, which may take long. The future may be dropped.
     fn fetch<'a>(&'a self, _fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
         async { Ok(()) }.boxed()
+    }
+
+    /// Makes a build's way out, and what else it needs before its first task.
+    fn way_out<'a>(&'a self, way: Way<'a>, refusals: Refusals) -> BoxFuture<'a, io::Result<Proxy>> {
+        Proxy::start(way, refusals).boxed()
     }
 
     /// Removes what is kept of a build outside of its directory, and what may have been left of its tasks.

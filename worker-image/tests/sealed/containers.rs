@@ -1,10 +1,12 @@
 //! What only containers have: images, and a daemon.
 
-use crate::back_ends::{BackEnd, HOST_IMAGE};
-use crate::board::{job, step};
-use crate::set_up_in;
+use crate::back_ends::{BackEnd, HOST_IMAGE, ask, socket};
+use crate::board::{TOKEN, job, step};
+use crate::fleet::{BINARY, eventually};
+use crate::{Board, Forge, set_up_in};
 use protocol::Status;
 use protocol::log::Stream;
+use std::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_runs_in_an_image_that_has_no_library_of_ours() {
@@ -32,4 +34,68 @@ async fn both_back_ends_share_one_workspace() {
     }
     assert_eq!(board.heard().claims[0].worker.isolation, ["bubblewrap", "docker"]);
     worker.is_tidy();
+}
+
+/// A worker that is itself in a container, with the daemon's socket and nothing else of this host's but its programs.
+fn contained_worker(board: &Board, forge: &Forge) -> Child {
+    let socket = socket().unwrap();
+    let ca = forge.ca();
+    let mut docker = Command::new("docker");
+    docker.args(["--host", &format!("unix://{}", socket.display()), "run", "--rm", "--network", "host", "--read-only"]);
+    docker.args(["--tmpfs", "/builds:exec,mode=0755", "--env", "CALLBOARD_WORKER_TOKEN"]);
+    for (from, to) in [("/usr", "/usr"), (BINARY, "/callboard-worker"), (ca.to_str().unwrap(), "/ca.pem")] {
+        docker.args(["--volume", &format!("{from}:{to}:ro")]);
+    }
+    docker.args(["--volume", &format!("{}:/var/run/docker.sock", socket.display())]);
+    docker.args([HOST_IMAGE, "/callboard-worker", "run", "--api-url", &board.url, "--name", "contained"]);
+    docker.args([
+        "--builds-root",
+        "/builds/root",
+        "--isolation",
+        "docker",
+        "--clone-image",
+        HOST_IMAGE,
+        "--pull",
+        "never",
+    ]);
+    docker.args(["--egress-allow", &forge.address, "--ca-bundle", "/ca.pem", "--free-mib-min", "1"]);
+    docker.env("CALLBOARD_WORKER_TOKEN", TOKEN).spawn().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_in_a_container_gives_builds_volumes_and_leaves_none() {
+    if socket().is_none() {
+        return;
+    }
+    let (board, forge) = (Board::start_for(HOST_IMAGE).await, Forge::start().await);
+    let mut worker = contained_worker(&board, &forge);
+    let reaches = format!(
+        "curl -sk --noproxy '' -o /dev/null -w 'allowed %{{http_code}}\\n' https://{}/app.git/HEAD",
+        forge.address
+    );
+    let refused = format!("curl -s -o /dev/null -w 'refused %{{http_code}}\\n' --noproxy '' {}", board.url);
+    let steps = vec![
+        step("write", &["cat hello.txt > made; echo kept > $HOME/kept"]),
+        step("read", &["cat made $HOME/kept", &reaches, &refused]),
+    ];
+    let build = board.offer(job(&forge.url(), steps));
+    let report = board.report(build).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let stdout = board.log_of(Stream::Stdout);
+    for line in ["hello from the repository\n", "kept\n", "allowed 200\n", "refused 403\n"] {
+        assert!(stdout.contains(line), "{line:?} is not in {stdout}");
+    }
+    let filters = format!("%7B%22label%22%3A%5B%22callboard.build%3D{build}%22%5D%7D");
+    let is_empty = |found: &serde_json::Value| found.as_array().is_none_or(Vec::is_empty);
+    eventually("nothing left", || {
+        let containers = ask("GET", &format!("/containers/json?all=1&filters={filters}"));
+        let volumes = &ask("GET", &format!("/volumes?filters={filters}"))["Volumes"];
+        (is_empty(&containers) && is_empty(volumes)).then_some(())
+    });
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(worker.id()).unwrap()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
 }

@@ -8,6 +8,8 @@ mod kit;
 mod labels;
 mod leftovers;
 mod life;
+mod ours;
+mod out;
 mod pull;
 mod reach;
 mod reference;

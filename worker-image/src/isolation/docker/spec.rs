@@ -6,12 +6,12 @@ use super::volumes::KEPT;
 use crate::isolation::Limits;
 use crate::isolation::plan::{Env, INSIDE};
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountTmpfsOptions, MountType, ResourcesUlimits,
-    RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
+use std::collections::HashMap;
 
 /// Where a step can write besides its own directories, and how much. That is memory, and counts as the step's.
-const MEMORY_MIB: [(&str, i64); 2] = [("/tmp", 2048), ("/var/tmp", 512)];
+const MEMORY_MIB: [(&str, u32); 2] = [("/tmp", 2048), ("/var/tmp", 512)];
 /// The same for shared memory, which the daemon mounts itself.
 const SHARED_MEMORY_MIB: i64 = 448;
 const MIB: i64 = 1024 * 1024;
@@ -35,13 +35,17 @@ pub(super) struct Spec<'a> {
     pub mounts: Vec<Mount>,
     /// What it may take.
     pub limits: Limits,
+    /// What it may do that others may not; nothing, but for what is ours alone.
+    pub capabilities: &'static [&'static str],
 }
 
 impl Spec<'_> {
     /// The request for it.
     #[must_use]
     pub(super) fn body(self) -> ContainerCreateBody {
-        let Self { image, command, scope, build, user, network, mounts, limits } = self;
+        let Self { image, command, scope, build, user, network, mounts, limits, capabilities } = self;
+        let mut host_config = host_config(user, network, mounts, limits);
+        host_config.cap_add = Some(capabilities.iter().map(|name| (*name).to_owned()).collect());
         ContainerCreateBody {
             image: Some(image),
             entrypoint: Some(command),
@@ -59,15 +63,14 @@ impl Spec<'_> {
             attach_stderr: Some(true),
             tty: Some(false),
             network_disabled: (network == "none").then_some(true),
-            host_config: Some(host_config(user, network, mounts, limits)),
+            host_config: Some(host_config),
             ..ContainerCreateBody::default()
         }
     }
 }
 
 /// The daemon's own seccomp profile and masked paths stay as they are: nothing here loosens them.
-fn host_config(user: u32, network: &str, mut mounts: Vec<Mount>, limits: Limits) -> HostConfig {
-    mounts.extend(MEMORY_MIB.map(|(directory, mib)| tmpfs(directory, mib, 0o1777)));
+fn host_config(user: u32, network: &str, mounts: Vec<Mount>, limits: Limits) -> HostConfig {
     let bytes = i64::try_from(limits.memory_bytes).unwrap_or(i64::MAX);
     HostConfig {
         network_mode: Some(network.to_owned()),
@@ -75,10 +78,7 @@ fn host_config(user: u32, network: &str, mut mounts: Vec<Mount>, limits: Limits)
         security_opt: Some(vec!["no-new-privileges".into()]),
         privileged: Some(false),
         readonly_rootfs: Some(true),
-        // A directory of the user's own, for the files that only this task sees.
-        tmpfs: Some(
-            [(INSIDE.to_owned(), format!("rw,exec,nosuid,nodev,size=16m,mode=0755,uid={user},gid={user}"))].into(),
-        ),
+        tmpfs: Some(memory(user)),
         mounts: Some(mounts),
         shm_size: Some(SHARED_MEMORY_MIB * MIB),
         ipc_mode: Some("private".into()),
@@ -94,13 +94,15 @@ fn host_config(user: u32, network: &str, mut mounts: Vec<Mount>, limits: Limits)
     }
 }
 
-fn tmpfs(directory: &str, mib: i64, mode: i64) -> Mount {
-    Mount {
-        target: Some(directory.into()),
-        typ: Some(MountType::TMPFS),
-        tmpfs_options: Some(MountTmpfsOptions { size_bytes: Some(mib * MIB), mode: Some(mode), options: None }),
-        ..Mount::default()
-    }
+/// Where a container can write besides its mounts: a directory of the user's own, for the files that only this task sees, and what
+/// is everybody's.
+fn memory(user: u32) -> HashMap<String, String> {
+    let own = format!("rw,exec,nosuid,nodev,size=16m,mode=0755,uid={user},gid={user}");
+    // Where the image has the directory, its mode stands, which need not let others in; so the user owns these as well.
+    let everybodys = MEMORY_MIB.map(|(path, mib)| {
+        (path.to_owned(), format!("rw,exec,nosuid,nodev,size={mib}m,mode=1777,uid={user},gid={user}"))
+    });
+    everybodys.into_iter().chain([(INSIDE.to_owned(), own)]).collect()
 }
 
 /// The environment of a task in an image: the image's own, then the task's. The image's PATH stands unless somebody chose one.
@@ -125,15 +127,28 @@ mod tests {
         let limits = Limits { memory_bytes: 1 << 30, processes: 64, cpu_millis: 1500, disk_bytes: 0 };
         let scope = Scope::new("host", Path::new("/builds"));
         let (image, command) = ("sha256:aa".into(), vec!["init".into()]);
-        Spec { image, command, scope: &scope, build: "b", user: 300_001, network: "none", mounts: Vec::new(), limits }
-            .body()
+        Spec {
+            image,
+            command,
+            scope: &scope,
+            build: "b",
+            user: 300_001,
+            network: "none",
+            mounts: Vec::new(),
+            limits,
+            capabilities: &[],
+        }
+        .body()
     }
 
     #[test]
     fn a_step_has_no_rights_and_keeps_within_its_limits() {
         let (body, host) = (body(), body().host_config.unwrap());
         assert_eq!(body.user.as_deref(), Some("300001:300001"));
-        assert_eq!((host.cap_drop, host.cap_add, host.privileged), (Some(vec!["ALL".into()]), None, Some(false)));
+        assert_eq!(
+            (host.cap_drop, host.cap_add, host.privileged),
+            (Some(vec!["ALL".into()]), Some(Vec::new()), Some(false))
+        );
         assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]), "the daemon's seccomp profile stays");
         assert_eq!((host.network_mode.as_deref(), host.readonly_rootfs), (Some("none"), Some(true)));
         assert_eq!((host.memory, host.memory_swap), (Some(1 << 30), Some(1 << 30)), "swap gives no more");

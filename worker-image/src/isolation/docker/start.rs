@@ -3,6 +3,8 @@
 use super::daemon::{Daemon, words};
 use super::kit::Kit;
 use super::labels::{self, Scope};
+use super::ours::Ours;
+use super::out;
 use super::pull::{Image, fetch};
 use super::reference::is_reference;
 use super::settings::Settings;
@@ -11,6 +13,7 @@ use super::volumes::{self, Reach, Way};
 use super::{leftovers, reach};
 use crate::clock::millis;
 use crate::config::Place;
+use crate::egress::{self, Proxy, Refusals};
 use crate::guard::client;
 use crate::isolation::bubblewrap::{names, path_variable};
 use crate::isolation::plan::{ContainerOrders, Errand, Plan, PlanFile};
@@ -21,6 +24,7 @@ use futures::future::BoxFuture;
 use protocol::pipeline::Network;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -37,13 +41,9 @@ pub(super) const OWN: &str = "callboard-worker";
 /// The back end.
 #[derive(Debug)]
 pub struct Docker {
-    daemon: Daemon,
     settings: Settings,
     place: Place,
-    scope: Scope,
-    kit: Kit,
-    /// Our own image.
-    own: String,
+    ours: Ours,
     reach: Reach,
     images: Mutex<BTreeMap<String, Image>>,
 }
@@ -59,9 +59,10 @@ impl Docker {
         let daemon = Daemon::find(settings.socket.clone()).await.map_err(at)?;
         let info = daemon.info().await.map_err(at)?;
         let kit = Kit::of_this_process(&place.binary).map_err(|error| format!("this program's own parts: {error}"))?;
-        let own = kit.image(&daemon).await.map_err(|error| format!("no image of our own: {}", words(&error)))?;
-        let reach = reach::find(&daemon, &info, &kit, &place, &scope, &own).await?;
-        Ok(Self { daemon, settings, place, scope, kit, own, reach, images: Mutex::default() })
+        let image = kit.image(&daemon).await.map_err(|error| format!("no image of our own: {}", words(&error)))?;
+        let ours = Ours { daemon, kit, scope, image };
+        let reach = reach::find(&ours, &info, &place).await?;
+        Ok(Self { settings, place, ours, reach, images: Mutex::default() })
     }
 
     /// Whether the daemon sees this worker's file system.
@@ -83,7 +84,7 @@ impl Docker {
 
     async fn image(&self, image: &str) -> Result<Image, StartError> {
         if image == OWN {
-            return Ok(Image { id: self.own.clone(), env: Vec::new() });
+            return Ok(Image { id: self.ours.image.clone(), env: Vec::new() });
         }
         match self.known(image) {
             Some(known) => Ok(known),
@@ -93,31 +94,32 @@ impl Docker {
 
     async fn make_ready(&self, image: &str, secrets: &Secrets, say: Say<'_>) -> Result<Image, StartError> {
         self.takes(image)?;
-        let ready = fetch(&self.daemon, self.settings.pull, image, secrets, say).await?;
+        let ready = fetch(&self.ours.daemon, self.settings.pull, image, secrets, say).await?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(image.to_owned(), ready.clone());
         Ok(ready)
     }
 
     fn orders(&self, task: &Task, build: &str, image: Image) -> ContainerOrders {
-        let labels = self.scope.of_build(build);
+        let labels = self.ours.scope.of_build(build);
         let way =
             (task.network == Network::Isolated).then(|| volumes::way(self.reach, &task.directory, build, &labels));
         let plan = self.plan(task, &image, way.as_ref());
         let mut mounts = volumes::kept(self.reach, &task.directory, build, &labels);
-        mounts.push(volumes::kit(self.reach, &self.place.binaries(), &reach::kit_volume(&self.own)));
+        mounts.push(volumes::kit(self.reach, &self.place.binaries(), &self.ours.kit_volume()));
         mounts.extend(way.map(|way| way.mount));
         let spec = Spec {
             image: image.id,
-            command: self.kit.command(&["sandbox-init"]),
-            scope: &self.scope,
+            command: self.ours.kit.command(&["sandbox-init"]),
+            scope: &self.ours.scope,
             build,
             user: self.user(task.slot),
             network: "none",
             mounts,
             limits: task.limits,
+            capabilities: &[],
         };
         ContainerOrders {
-            daemon: self.daemon.address.clone(),
+            daemon: self.ours.daemon.address.clone(),
             name: format!("callboard-{}", Uuid::new_v4()),
             body: spec.body(),
             ended_mark: Site::ended_mark(&task.directory),
@@ -168,7 +170,7 @@ impl Isolation for Docker {
     }
 
     fn probe(&self) -> (String, Vec<String>) {
-        (OWN.into(), self.kit.command(&["--version"]))
+        (OWN.into(), self.ours.kit.command(&["--version"]))
     }
 
     fn fetch<'a>(&'a self, fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
@@ -180,7 +182,7 @@ impl Isolation for Docker {
             let image = self.image(&task.image).await?;
             let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let orders = self.orders(&task, &build, image);
-            let (daemon, name) = (self.daemon.clone(), orders.name.clone());
+            let (daemon, name) = (self.ours.daemon.clone(), orders.name.clone());
             let started = client::start(&self.place.installed(), &build, Errand::Container(Box::new(orders))).await;
             let running =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
@@ -189,9 +191,19 @@ impl Isolation for Docker {
         .boxed()
     }
 
+    fn way_out<'a>(&'a self, way: egress::Way<'a>, refusals: Refusals) -> BoxFuture<'a, io::Result<Proxy>> {
+        match self.reach {
+            Reach::Shared => Proxy::start(way, refusals).boxed(),
+            Reach::Apart => {
+                let user = self.user(way.slot);
+                out::contained(&self.ours, way, user, refusals).boxed()
+            }
+        }
+    }
+
     fn clear<'a>(&'a self, build: &'a str) -> BoxFuture<'a, Result<(), String>> {
         async move {
-            let ended = leftovers::end(&self.daemon, &labels::build(build)).await;
+            let ended = leftovers::end(&self.ours.daemon, &labels::build(build)).await;
             ended.map(drop).map_err(|error| words(&error))
         }
         .boxed()
