@@ -127,7 +127,7 @@ pub struct IsolationArgs {
     /// What steps run in; auto: bubblewrap for `image: host`, containers for images, whichever works here.
     #[arg(long, env = "CALLBOARD_ISOLATION", value_enum, default_value = "auto")]
     isolation: Choice,
-    /// The container daemon's socket, Docker's or Podman's.
+    /// The container daemon's socket.
     #[arg(long, env = "DOCKER_HOST", default_value = "unix:///var/run/docker.sock", value_parser = socket)]
     docker_host: PathBuf,
     /// When an image is asked for at its registry.
