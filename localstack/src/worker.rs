@@ -78,7 +78,10 @@ pub async fn doctor(dir: &Path) -> anyhow::Result<Vec<String>> {
 
 async fn examine(dir: &Path, args: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(binary()?);
-    command.args(["doctor", "--accept", LIMITS, "--builds-root"]).arg(dir.join("builds")).args(args);
+    command
+        .args(["doctor", "--isolation", "bubblewrap", "--accept", LIMITS, "--builds-root"])
+        .arg(dir.join("builds"))
+        .args(args);
     Ok(command.kill_on_drop(true).output().await?)
 }
 
@@ -167,6 +170,10 @@ fn spawn(binary: &Path, token_file: &Path, log: &Path, options: &Options) -> any
     }
     if !options.accept.is_empty() {
         command.arg("--accept").arg(options.accept.join(","));
+    }
+    // A newcomer's stack has nothing to do with whatever else uses the host's container daemon.
+    if !options.extra.iter().any(|argument| argument == "--isolation") {
+        command.args(["--isolation", "bubblewrap"]);
     }
     command.args(&options.extra);
     // Ctrl-C in our terminal is for us: we stop the worker in our order.

@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a measurement that can not go on fails")]
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
-#![allow(dead_code, reason = "the tests need more of it")]
+#![allow(dead_code, unused_macros, reason = "the tests need more of it")]
 
+#[path = "../tests/sealed/back_ends.rs"]
+mod back_ends;
 #[path = "../tests/sealed/board.rs"]
 mod board;
 #[path = "../tests/sealed/fleet.rs"]

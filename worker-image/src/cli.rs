@@ -3,9 +3,10 @@
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
 use crate::exposed;
-use crate::isolation::Limits;
+use crate::isolation::docker::{PullWhen, Settings as Containers, socket};
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
+use crate::isolation::{Choice, Limits};
 use crate::settings::{self, Bad, Settings};
 use anyhow::{Context as _, bail};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -73,6 +74,15 @@ pub enum Command {
     /// Be the network of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Network(NetworkArgs),
+    /// Give directories to a user. Started by `run`, in a container.
+    #[command(hide = true)]
+    HandOver {
+        /// The user and group.
+        #[arg(long)]
+        user: u32,
+        /// The directories.
+        directories: Vec<PathBuf>,
+    },
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -167,6 +177,8 @@ pub struct DoctorArgs {
     #[command(flatten)]
     place: PlaceArgs,
     #[command(flatten)]
+    isolation: IsolationArgs,
+    #[command(flatten)]
     accept: AcceptArgs,
 }
 
@@ -193,6 +205,23 @@ pub struct LimitArgs {
     /// What a build's directory may hold, in MiB.
     #[arg(long, env = "CALLBOARD_DISK_MIB", default_value_t = 20 * 1024, value_parser = clap::value_parser!(u32).range(16..))]
     disk_mib: u32,
+}
+
+/// What steps run in.
+#[derive(Debug, Args)]
+pub struct IsolationArgs {
+    /// What steps run in; auto: bubblewrap for `image: host`, containers for images, whichever works here.
+    #[arg(long, env = "CALLBOARD_ISOLATION", value_enum, default_value = "auto")]
+    isolation: Choice,
+    /// The container daemon's socket.
+    #[arg(long, env = "DOCKER_HOST", default_value = "unix:///var/run/docker.sock", value_parser = socket)]
+    docker_host: PathBuf,
+    /// When an image is asked for at its registry.
+    #[arg(long, env = "CALLBOARD_PULL", value_enum, default_value = "missing")]
+    pull: PullWhen,
+    /// The image that clones where bubblewrap does not; it needs /bin/sh and git.
+    #[arg(long, env = "CALLBOARD_CLONE_IMAGE", default_value = "docker.io/alpine/git:latest")]
+    clone_image: String,
 }
 
 /// `run` and `recover`.
@@ -228,6 +257,8 @@ pub struct RunArgs {
     #[arg(long, env = "CALLBOARD_DRAIN_TIMEOUT", default_value_t = 1800)]
     drain_timeout: u64,
     #[command(flatten)]
+    isolation: IsolationArgs,
+    #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     accept: AcceptArgs,
@@ -261,6 +292,13 @@ impl PlaceArgs {
         let binary = std::env::current_exe().context("this program's own file can't be found")?;
         let builds_root = std::path::absolute(&self.builds_root)?;
         Ok(Place { builds_root, first_uid: self.first_uid, binary })
+    }
+}
+
+impl IsolationArgs {
+    fn containers(&self) -> Containers {
+        let Self { docker_host, pull, clone_image, .. } = self;
+        Containers { socket: docker_host.clone(), pull: *pull, clone_image: clone_image.clone() }
     }
 }
 
@@ -302,6 +340,7 @@ impl Command {
             | Self::Enter(_)
             | Self::Egress(_)
             | Self::Network(_)
+            | Self::HandOver { .. }
             | Self::SandboxInit
             | Self::Try { .. } => false,
         }
@@ -329,6 +368,12 @@ impl DoctorArgs {
     /// If this program's own file can't be found.
     pub fn place(&self) -> anyhow::Result<Place> {
         self.place.place()
+    }
+
+    /// What steps would run in.
+    #[must_use]
+    pub fn isolation(&self) -> (Choice, Containers) {
+        (self.isolation.isolation, self.isolation.containers())
     }
 
     /// What the operator puts up with.
@@ -363,6 +408,8 @@ impl RunArgs {
             egress_allow: self.egress_allow.clone(),
             resolver: self.resolver,
             drain_timeout: Duration::from_secs(self.drain_timeout),
+            isolation: self.isolation.isolation,
+            docker: self.isolation.containers(),
             limits: self.limits.limits(),
             accept: self.accept.accept.iter().copied().collect(),
             grace: Grace {

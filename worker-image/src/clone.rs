@@ -102,10 +102,10 @@ fn askpass(repository: &str) -> String {
     )
 }
 
-/// Values that must not be seen in the clone's output.
+/// What the repository's host and the registries are shown: whole, and the password of each by itself.
 pub fn secrets(job: &Job) -> impl Iterator<Item = &str> {
-    let whole = job.clone_secret.as_ref().map(|secret| secret.0.as_str());
-    whole.into_iter().chain(whole.and_then(|secret| secret.split_once(':')).map(|(_, password)| password))
+    let whole = job.clone_secret.iter().chain(job.registry_secrets.values()).map(|secret| secret.0.as_str());
+    whole.flat_map(|secret| [Some(secret), secret.split_once(':').map(|(_, password)| password)]).flatten()
 }
 
 /// Writes the certificates that the clone trusts: the system's and the operator's.

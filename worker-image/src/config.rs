@@ -1,8 +1,9 @@
 //! Everything that can be set about a worker, in one place, with the defaults of SPEC.md.
 
 use crate::egress::Allowed;
-use crate::isolation::Limits;
+use crate::isolation::docker::Settings;
 use crate::isolation::guarantees::Guarantee;
+use crate::isolation::{Choice, Limits};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,6 +41,10 @@ pub struct Config {
     pub resolver: Option<SocketAddr>,
     /// How long running builds may go on after the first SIGTERM.
     pub drain_timeout: Duration,
+    /// What steps run in.
+    pub isolation: Choice,
+    /// How containers are made.
+    pub docker: Settings,
     /// What a build may take of this host.
     pub limits: Limits,
     /// The guarantees that builds may do without where this host can't give them.

@@ -5,7 +5,7 @@ use crate::clone;
 use crate::config::Grace;
 use crate::isolation::bubblewrap::names::CERTIFICATES;
 use crate::isolation::plan::{Env, INSIDE, PlanFile};
-use crate::isolation::{Isolation, Limits, Task};
+use crate::isolation::{Fetch, Isolation, Limits, Task};
 use crate::lease::Lease;
 use crate::logs::Sink;
 use crate::mask;
@@ -70,7 +70,8 @@ impl Course<'_> {
         covered.steps = self.job.steps.iter().map(skipped).collect();
         let sink = self.sink_of("clone");
         let clones = self.job.clone_secret.iter().map(|secret| ("of the clone", secret));
-        let secrets = self.job.secrets.iter().map(|(name, secret)| (name.as_str(), secret)).chain(clones);
+        let named = self.job.secrets.iter().chain(&self.job.registry_secrets);
+        let secrets = named.map(|(name, secret)| (name.as_str(), secret)).chain(clones);
         secrets.filter_map(|(name, secret)| mask::unmasked(name, &secret.0)).for_each(|line| sink.say(&line));
         let images = self.job.steps.iter().try_for_each(|step| self.isolation.takes(&step.image));
         images.map_err(not_started).inspect_err(|fail| sink.say(&fail.message()))?;
@@ -91,7 +92,9 @@ impl Course<'_> {
         }
         sink.say(&format!("Cloning {} at {}", job.repository, job.commit.as_deref().unwrap_or(&job.git_ref)));
         let env = clone::env(job, has(&self.site.path(CERTIFICATES)));
-        let task = self.task("host", env, clone::script(job), Network::Isolated);
+        let image = self.isolation.clone_image();
+        self.fetch(image, sink).await?;
+        let task = self.task(image, env, clone::script(job), Network::Isolated);
         let task = Task { files: [task.files, clone::files(job)].concat(), ..task };
         let done = self.performer(sink, false).perform(task, None).await?;
         if let Some(why) = done.stopped {
@@ -118,7 +121,10 @@ impl Course<'_> {
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
-        let performed = self.performer(&sink, true).perform(task, timeout).await;
+        let performed = match self.fetch(&step.image, &sink).await {
+            Ok(()) => self.performer(&sink, true).perform(task, timeout).await,
+            Err(fail) => Err(fail),
+        };
         result.duration_ms = millis(Boot::now().since(begun));
         let ended = performed.and_then(|done| judge(step, &done, result, &sink));
         if let Err(fail) = &ended {
@@ -127,6 +133,16 @@ impl Course<'_> {
         }
         info!(build.id = %self.job.build_id, step.number = number, step.name, step.exit_code = result.exit_code, "step ended");
         ended
+    }
+
+    /// Makes an image ready, unless the build is to stop before.
+    async fn fetch(&self, image: &str, sink: &Sink) -> Result<(), Fail> {
+        let (secrets, say) = (&self.job.registry_secrets, |line: &str| sink.say(line));
+        tokio::select! {
+            biased;
+            why = self.stop.asked() => Err(Fail::Stopped(why)),
+            fetched = self.isolation.fetch(Fetch { image, secrets, say: &say }) => fetched.map_err(not_started),
+        }
     }
 
     fn task(&self, image: &str, env: Env, script: String, network: Network) -> Task {

@@ -2,10 +2,12 @@
 
 use crate::config::Place;
 use crate::descriptors;
-use crate::isolation::Isolation as _;
 use crate::isolation::bubblewrap::{Abilities, Bubblewrap, find};
+use crate::isolation::docker::{Docker, Scope, Settings};
 use crate::isolation::guarantees::{ALL, Column, Given, Guarantee, refused};
+use crate::isolation::{Choice, Isolation};
 use crate::workplace::{self, Workplace};
+use futures::future::join_all;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,16 +46,25 @@ impl Finding {
     }
 }
 
-/// Looks at everything, and tries what steps could. Leaves nothing.
-pub async fn examine(place: &Place, slots: u32, descriptors: u64, accepted: BTreeSet<Guarantee>) -> Examined {
-    let (bubblewrap, root) = (bubblewrap(), builds_root(&place.builds_root));
-    let mut host = vec![bubblewrap, nesting(), user_namespaces(place), network(), git(), certificates(), root];
-    host.push(files(slots, descriptors));
-    let isolation = columns(place).await.unwrap_or_else(|why| {
+/// Looks at everything, and tries what steps could. Leaves nothing, but for this program's own image where there are containers.
+pub async fn examine(
+    place: &Place,
+    (choice, containers): (Choice, Settings),
+    slots: u32,
+    descriptors: u64,
+    accepted: BTreeSet<Guarantee>,
+) -> Examined {
+    let mut host = if choice == Choice::Docker { Vec::new() } else { of_bubblewrap(place) };
+    host.extend([certificates(), builds_root(&place.builds_root), files(slots, descriptors)]);
+    let isolation = columns(place, choice, containers, &mut host).await.unwrap_or_else(|why| {
         host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
         Vec::new()
     });
     Examined { host, isolation, accepted }
+}
+
+fn of_bubblewrap(place: &Place) -> Vec<Finding> {
+    vec![bubblewrap(), nesting(), user_namespaces(place), network(), git()]
 }
 
 /// Whether a worker of so many slots has the descriptors for it.
@@ -244,18 +255,44 @@ impl Finding {
     }
 }
 
-/// Tries each back end that is installed, in a builds root of its own beside the real one, so that it needs no worker to be
+/// Tries each back end that is chosen and there, in a builds root of its own beside the real one, so that it needs no worker to be
 /// stopped. Nothing of it is left.
-async fn columns(place: &Place) -> Result<Vec<Column>, String> {
-    let Some(program) = find("bwrap") else { return Ok(Vec::new()) };
+async fn columns(
+    place: &Place,
+    choice: Choice,
+    containers: Settings,
+    host: &mut Vec<Finding>,
+) -> Result<Vec<Column>, String> {
     let beside = place.builds_root.ancestors().find(|path| workplace::has(path)).unwrap_or(Path::new("/"));
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", beside.display());
     let root = tempfile::Builder::new().prefix(".doctor-").tempdir_in(beside).map_err(|error| said(&error))?;
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).map_err(|error| said(&error))?;
     let place = Place { builds_root: root.path().to_path_buf(), ..place.clone() };
     let _workplace = Workplace::take(&place).map_err(|error| error.to_string())?;
-    let bubblewrap = Bubblewrap::new(program, place);
-    Ok(vec![Column { isolation: bubblewrap.name().into(), given: bubblewrap.guarantees().await }])
+    let mut back_ends: Vec<Box<dyn Isolation>> = Vec::new();
+    if let Some(program) = find("bwrap").filter(|_| choice != Choice::Docker) {
+        back_ends.push(Box::new(Bubblewrap::new(program, place.clone())));
+    }
+    if choice == Choice::Docker || (choice == Choice::Auto && containers.socket.exists()) {
+        let socket = containers.socket.display().to_string();
+        match Docker::new(containers, place.clone(), Scope::new("doctor", root.path())).await {
+            Ok(docker) => {
+                host.push(Finding::good("containers", socket));
+                back_ends.push(Box::new(docker));
+            }
+            Err(why) => host.push(no_containers(choice, why)),
+        }
+    }
+    let column = async |back_end: &dyn Isolation| Column {
+        isolation: back_end.name().into(),
+        given: back_end.guarantees().await,
+    };
+    Ok(join_all(back_ends.iter().map(|back_end| column(back_end.as_ref()))).await)
+}
+
+fn no_containers(choice: Choice, why: String) -> Finding {
+    let fix = "start Docker's daemon, let this user use its socket, or name another with --docker-host";
+    if choice == Choice::Docker { Finding::bad("containers", why, fix) } else { Finding::weak("containers", why, fix) }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
+use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::names;
 use crate::logs::Sink;
 use crate::network::{Network, WayOut};
@@ -19,28 +20,41 @@ const REFUSALS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Equipped {
     proxy: Proxy,
-    network: Network,
+    /// None if tasks reach the proxy by its socket alone.
+    network: Option<Network>,
 }
 
 impl Equipped {
-    /// The way into the build's network.
+    /// The build's way out.
     #[must_use]
     pub fn way_out(&self) -> WayOut {
-        self.network.way_out
+        self.network.as_ref().map_or(WayOut::Socket, |network| WayOut::Network(network.inside))
     }
 
     /// Ends all, and waits until it is gone.
     pub async fn end(self) {
-        tokio::join!(self.network.end(), self.proxy.end());
+        let network = async {
+            if let Some(network) = self.network {
+                network.end().await;
+            }
+        };
+        tokio::join!(network, self.proxy.end());
     }
 }
 
-/// Writes the certificates, and starts the network and its proxy, which end with what is returned.
+/// Writes the certificates, and starts the network, if there is to be one, and its proxy, which end with what is returned.
 ///
 /// # Errors
 ///
 /// If the operator's certificates can't be read, or the directory not be written.
-pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Sink) -> io::Result<Equipped> {
+pub async fn equip(
+    config: &Config,
+    isolation: &dyn Isolation,
+    job: &Job,
+    slot: u32,
+    site: &Site,
+    sink: &Sink,
+) -> io::Result<Equipped> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
         clone::write_certificates(&path, operators)?;
@@ -53,11 +67,17 @@ pub async fn equip(config: &Config, job: &Job, slot: u32, site: &Site, sink: &Si
         allowed: &config.egress_allow,
         resolver: config.resolver,
         run_as: config.place.run_as(slot),
+        slot,
     };
     let (binary, build, socket, run_as) = (way.binary, way.build.clone(), way.socket.clone(), way.run_as);
-    let proxy = Proxy::start(way, refusals(sink.clone()));
-    let (proxy, network) = tokio::try_join!(proxy, Network::start(binary, &build, &socket, run_as))?;
-    if let Some(why) = &network.weak {
+    let network = async {
+        if !isolation.has_networks() {
+            return Ok(None);
+        }
+        Network::start(binary, &build, &socket, run_as).await.map(Some)
+    };
+    let (proxy, network) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), network)?;
+    if let Some(why) = network.as_ref().and_then(|network| network.weak.as_ref()) {
         sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
     }
     Ok(Equipped { proxy, network })

@@ -20,6 +20,7 @@ pub mod egress;
 pub mod equip;
 pub mod exposed;
 pub mod guard;
+pub mod hand_over;
 pub mod isolation;
 pub mod lease;
 

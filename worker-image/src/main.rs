@@ -3,7 +3,7 @@
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat, NetworkArgs};
 use callboard_worker::guard::enter::Entry;
 use callboard_worker::worker::{self, Failed};
-use callboard_worker::{descriptors, doctor, egress, guard, isolation, network};
+use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation, network};
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,6 +47,9 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Command::HandOver { user, directories } => {
+            hand_over::hand_over(&directories, user).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Try { what } => match isolation::trial::attempt(what) {
             Ok(said) => {
@@ -101,9 +104,9 @@ fn tell(format: LogFormat) {
 
 fn examine(args: &DoctorArgs, descriptors: u64) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
-    let examined = args
-        .place()
-        .and_then(|place| Ok(runtime?.block_on(doctor::examine(&place, args.slots, descriptors, args.accepted()))));
+    let examined = args.place().and_then(|place| {
+        Ok(runtime?.block_on(doctor::examine(&place, args.isolation(), args.slots, descriptors, args.accepted())))
+    });
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) => {

@@ -1,12 +1,12 @@
 //! Whether a sandbox works here: a worker that can't run any build must not claim one.
 
 use crate::clock::Boot;
+use crate::config::Config;
 use crate::isolation::bubblewrap::names;
 use crate::isolation::guarantees::{Given, Guarantee, refused};
 use crate::isolation::plan::Env;
 use crate::isolation::{Ended, Isolation, Limits, Running, Task};
 use crate::network::{Network, WayOut};
-use crate::run::Shop;
 use crate::site::Site;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use tokio::io::AsyncReadExt as _;
 use tracing::warn;
 use uuid::Uuid;
 
-/// Runs `true` in a sandbox just as a step would be run, in the first slot.
+/// Runs what does nothing in a sandbox just as a step would be run, in the first slot.
 ///
 /// # Errors
 ///
 /// What is wrong, for a person.
-pub async fn sandbox(shop: &Shop) -> Result<(), String> {
+pub async fn sandbox(config: &Config, isolation: &dyn Isolation) -> Result<(), String> {
     let id = Uuid::new_v4();
-    let site =
-        Site::make(&shop.config.place, id, 0, None).map_err(|error| format!("no directory for a build: {error}"))?;
-    let works = in_a_network(shop, &site).await;
+    let site = Site::make(&config.place, id, 0, None).map_err(|error| format!("no directory for a build: {error}"))?;
+    let works = in_a_network(config, isolation, &site).await;
+    isolation.clear(&id.to_string()).await.map_err(|error| format!("what a build had can't be removed: {error}"))?;
     site.remove().await.map_err(|error| format!("the directory of a build can't be removed: {error}"))?;
     works
 }
@@ -57,28 +57,32 @@ fn refusal(isolation: &str, refused: &[&Given]) -> String {
     )
 }
 
-/// With the network that a build has, but for a proxy behind it.
-async fn in_a_network(shop: &Shop, site: &Site) -> Result<(), String> {
-    let (place, socket) = (&shop.config.place, site.path(names::EGRESS));
+/// With the network that a build has, if its tasks have any, but for a proxy behind it.
+async fn in_a_network(config: &Config, isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
+    if !isolation.has_networks() {
+        return try_it(isolation, site, None, config.limits).await;
+    }
+    let (place, socket) = (&config.place, site.path(names::EGRESS));
     let network = Network::start(&place.installed(), "probe", &socket, place.run_as(0)).await;
     let network = network.map_err(|error| format!("no network for a build: {error}"))?;
     if let Some(why) = &network.weak {
         warn!(why, "only programs that heed HTTP_PROXY and the like get out of builds");
     }
-    let works = try_it(shop.isolation.as_ref(), site, network.way_out, shop.config.limits).await;
+    let works = try_it(isolation, site, Some(WayOut::Network(network.inside)), config.limits).await;
     network.end().await;
     works
 }
 
-async fn try_it(isolation: &dyn Isolation, site: &Site, way_out: WayOut, limits: Limits) -> Result<(), String> {
+async fn try_it(isolation: &dyn Isolation, site: &Site, way_out: Option<WayOut>, limits: Limits) -> Result<(), String> {
+    let (image, argv) = isolation.probe();
     let task = Task {
-        image: "host".into(),
-        argv: vec!["/bin/true".into()],
+        image,
+        argv,
         env: Env::new(),
         files: Vec::new(),
         directory: site.directory.clone(),
         slot: 0,
-        way_out: Some(way_out),
+        way_out,
         limits,
         fence_at: Boot::now().plus(Duration::from_secs(20)),
         kill_grace: Duration::ZERO,
@@ -89,7 +93,9 @@ async fn try_it(isolation: &dyn Isolation, site: &Site, way_out: WayOut, limits:
     let (ended, _) = tokio::join!(ended, stderr.read_to_string(&mut complaint));
     match ended {
         Ended::Exited { code: 0, .. } => Ok(()),
-        Ended::Exited { code, .. } => Err(format!("`true` ended with exit code {code}: {}", complaint.trim())),
+        Ended::Exited { code, .. } => {
+            Err(format!("what does nothing ended with exit code {code}: {}", complaint.trim()))
+        }
         Ended::Fenced => Err("it did not come up in time".into()),
         Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until as sleep_until_instant, timeout};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// How long a worker that is told to stop still tries to send a build's log and to report it once its steps have ended, in all.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -117,11 +117,20 @@ impl Held<'_> {
         if health != Health::Unreported {
             site.forget();
             tokio::select! {
-                _ = self.shop.remains.remove(&site.directory) => {}
+                () = self.clear(&site) => {}
                 () = self.too_late() => {}
             }
         }
         health
+    }
+
+    /// Removes all that the build had. What is kept of it outside of its directory is the next recovery's if that fails.
+    async fn clear(&self, site: &Site) {
+        let build = self.job.build_id;
+        if let Err(error) = self.shop.isolation.clear(&build.to_string()).await {
+            warn!(build.id = %build, error, "a build's containers and volumes can't be removed");
+        }
+        self.shop.remains.remove(&site.directory).await;
     }
 
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
@@ -163,7 +172,7 @@ impl Held<'_> {
             step: "clone".into(),
         };
         let Self { shop, job, slot, lease, stop, .. } = self;
-        let equipped = equip(&shop.config, job, *slot, site, &sink).await;
+        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, &sink).await;
         let equipped = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
         let way_out = equipped.way_out();

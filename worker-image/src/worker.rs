@@ -4,11 +4,9 @@ use crate::api::Api;
 use crate::config::Config;
 use crate::descriptors;
 use crate::exposed;
-use crate::isolation::Isolation;
-use crate::isolation::bubblewrap::{Bubblewrap, find};
+use crate::isolation::{Unusable, choose, end_containers};
 use crate::metrics::{Metrics, Standing};
 use crate::poll::{self, GaveUp, Phase, free_bytes};
-use crate::probe;
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
@@ -57,6 +55,15 @@ pub enum Failed {
     Other(#[from] anyhow::Error),
 }
 
+impl From<Unusable> for Failed {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Broken(why) => Self::NoSandbox(why),
+            Unusable::NotEnforced(why) => Self::NotEnforced(why),
+        }
+    }
+}
+
 impl Failed {
     /// The exit code, as `sysexits.h` has it.
     #[must_use]
@@ -89,19 +96,16 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
     if !recover_first(&config, &api, &workplace, &remains, &mut beside, phase.clone()).await? {
         return Ok(());
     }
-    let program = find("bwrap").ok_or_else(|| Failed::NoSandbox("bubblewrap is not installed".into()))?;
-    let isolation: Arc<dyn Isolation> = Arc::new(Bubblewrap::new(program, config.place.clone()));
+    let isolation = choose(&config, &host_id).await?;
     metrics.works_in(isolation.name());
     let info = WorkerInfo {
         name: config.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         host_id,
-        isolation: vec![isolation.name().into()],
+        isolation: isolation.names().into_iter().map(str::to_owned).collect(),
         labels: config.labels.clone(),
     };
     let shop = Arc::new(Shop { config, api, isolation, remains, metrics });
-    probe::sandbox(&shop).await.map_err(Failed::NoSandbox)?;
-    probe::guarantees(shop.isolation.as_ref(), &shop.config.accept).await.map_err(Failed::NotEnforced)?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
     Ok(poll::poll(shop, info, phase).await?)
 }
@@ -132,7 +136,7 @@ async fn recover_first(
     let told = async { phase.wait_for(|phase| *phase != Phase::Working).await.is_ok() };
     tokio::pin!(told);
     let left = tokio::select! {
-        left = Left::behind(&config.place, workplace) => left.context("what an earlier worker left behind")?,
+        left = left_behind(config, workplace) => left.context("what an earlier worker left behind")?,
         true = &mut told => return Ok(false),
     };
     let (done, is_done) = oneshot::channel();
@@ -152,6 +156,13 @@ async fn recover_first(
     }
 }
 
+/// Ends the processes and the containers that an earlier worker left behind.
+async fn left_behind(config: &Config, workplace: &Workplace) -> anyhow::Result<Left> {
+    let left = Left::behind(&config.place, workplace).await?;
+    end_containers(config, &workplace.host_id(config.host_id_file.as_deref())?).await;
+    Ok(left)
+}
+
 /// Ends what an earlier worker left behind. Beside a live worker it does nothing, and that is no error.
 ///
 /// # Errors
@@ -167,7 +178,7 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
         Err(unfit) => return Err(unfit.into()),
     };
     let api = Api::new(&config)?;
-    let left = Left::behind(&config.place, &workplace).await.context("what an earlier worker left behind")?;
+    let left = left_behind(&config, &workplace).await.context("what an earlier worker left behind")?;
     let recovered = left.settle(&api, &config.place, &Remains::default(), Some(REPORT_PATIENCE)).await;
     info!(processes = recovered.processes, builds = recovered.builds, "recovered");
     match (recovered.unreported, recovered.stuck) {

@@ -60,7 +60,13 @@ impl Place {
     /// The worker's binary where every user of a build can reach it.
     #[must_use]
     pub fn installed(&self) -> PathBuf {
-        self.builds_root.join(".bin/callboard-worker")
+        self.binaries().join("callboard-worker")
+    }
+
+    /// The directory that holds it, and what it needs where this host's libraries are not.
+    #[must_use]
+    pub fn binaries(&self) -> PathBuf {
+        self.builds_root.join(".bin")
     }
 
     /// The user that the processes of `slot` run as; `None` for the worker's own.
@@ -143,7 +149,7 @@ fn lock(root: &Path) -> io::Result<Option<File>> {
 /// Puts a new binary beside the old one and renames it, since a guard of an earlier worker may still run the old one.
 fn furnish(place: &Place) -> io::Result<()> {
     let (installed, etc) = (place.installed(), place.builds_root.join(ETC));
-    for directory in [place.builds_root.join(".bin"), etc.clone()] {
+    for directory in [place.binaries(), etc.clone()] {
         fs::create_dir_all(&directory)?;
         fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
     }

@@ -35,6 +35,7 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         steps: spec.steps,
         env: spec.env,
         secrets: opened,
+        registry_secrets: BTreeMap::new(),
         clone_secret,
         log_token: Secret(shell.seal.log_token(build, &token.id)),
         lease_ttl_ms: ms(timing.lease),

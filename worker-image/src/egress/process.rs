@@ -7,7 +7,10 @@
 use super::addresses::Allowed;
 use super::proxy::{self, Reach, Refusals};
 use crate::descriptors;
+use crate::isolation::{Control, Ended, Running};
+use futures::future::BoxFuture;
 use nix::unistd::setsid;
+use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +29,8 @@ const READY: &str = "ready";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// The same for one in a container.
+const CONTAINER_PATIENCE: Duration = Duration::from_secs(10);
 /// The most names that are looked up at once.
 const LOOKUPS_MAX: usize = 32;
 /// The longest line that is said.
@@ -46,12 +51,26 @@ pub struct Way<'a> {
     pub resolver: Option<SocketAddr>,
     /// Whom it runs as, user and group; as the worker itself if absent.
     pub run_as: Option<u32>,
+    /// The build's slot.
+    pub slot: u32,
+}
+
+impl Way<'_> {
+    /// What the process is called with, if its socket is to be at `socket`.
+    #[must_use]
+    pub fn args(&self, socket: &Path) -> Vec<String> {
+        let mut args = ["egress", "--build", &self.build, "--socket"].map(str::to_owned).to_vec();
+        args.push(socket.to_string_lossy().into_owned());
+        args.extend(self.allowed.iter().flat_map(|allowed| ["--allow".to_owned(), allowed.to_string()]));
+        args.extend(self.resolver.iter().flat_map(|resolver| ["--resolver".to_owned(), resolver.to_string()]));
+        args
+    }
 }
 
 /// A running proxy; it ends, with all its connections, at the latest when this is dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    process: Child,
+    process: Process,
     hearing: JoinSet<()>,
     /// Whether its end is no surprise.
     ends: Arc<AtomicBool>,
@@ -65,19 +84,31 @@ impl Proxy {
     /// If it can't be started, or can't listen.
     pub async fn start(way: Way<'_>, refusals: Refusals) -> io::Result<Self> {
         let mut command = Command::new(way.binary);
-        command.args(["egress", "--build", &way.build, "--socket"]).arg(&way.socket);
-        for allowed in way.allowed {
-            command.args(["--allow", &allowed.to_string()]);
-        }
-        if let Some(resolver) = way.resolver {
-            command.args(["--resolver", &resolver.to_string()]);
-        }
+        command.args(way.args(&way.socket));
         if let Some(id) = way.run_as {
             command.uid(id).gid(id);
         }
         command.env_clear().current_dir("/").kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let said = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Self::heard(Process::Own(process), said, refusals).await
+    }
+
+    /// The same in a container.
+    ///
+    /// # Errors
+    ///
+    /// If it can't listen.
+    pub async fn contained(running: Running, refusals: Refusals) -> io::Result<Self> {
+        let Running { stdout, control, ended, .. } = running;
+        Self::heard(Process::Contained { control, ended }, stdout, refusals).await
+    }
+
+    async fn heard(
+        process: Process,
+        said: impl AsyncRead + Send + Unpin + 'static,
+        refusals: Refusals,
+    ) -> io::Result<Self> {
         let mut said = BufReader::new(said);
         let first = timeout(PATIENCE, line(&mut said)).await.map_err(|_| io::ErrorKind::TimedOut)??;
         if first.as_deref() != Some(READY) {
@@ -98,12 +129,35 @@ impl Proxy {
 
     /// Ends it, and waits until it is gone and its last word was heard.
     pub async fn end(self) {
-        let Self { mut process, mut hearing, ends } = self;
+        let Self { process, mut hearing, ends } = self;
         ends.store(true, Ordering::Relaxed);
-        drop(process.stdin.take());
-        timeout(END_PATIENCE, hearing.join_next()).await.ok();
-        if timeout(END_PATIENCE, process.wait()).await.is_err() {
-            process.kill().await.ok();
+        match process {
+            Process::Own(mut process) => {
+                drop(process.stdin.take());
+                timeout(END_PATIENCE, hearing.join_next()).await.ok();
+                if timeout(END_PATIENCE, process.wait()).await.is_err() {
+                    process.kill().await.ok();
+                }
+            }
+            Process::Contained { control, ended } => {
+                control.kill();
+                timeout(CONTAINER_PATIENCE, ended).await.ok();
+            }
+        }
+    }
+}
+
+/// The proxy itself.
+enum Process {
+    Own(Child),
+    Contained { control: Arc<dyn Control>, ended: BoxFuture<'static, Ended> },
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(process) => process.fmt(f),
+            Self::Contained { control, .. } => control.fmt(f),
         }
     }
 }

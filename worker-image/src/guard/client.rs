@@ -1,7 +1,7 @@
 //! The worker's side of a guard: starts it, speaks to it, hears its report.
 
 use crate::clock::Boot;
-use crate::isolation::plan::{Orders, Report, Word};
+use crate::isolation::plan::{Errand, Report, Word};
 use crate::isolation::{Control, Ended, Running};
 use futures::FutureExt as _;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -17,12 +17,12 @@ use tokio::task::spawn_blocking;
 /// How long a word may take to be heard; a guard that is stopped must not stop the heartbeats.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Starts a guard for the task of `build` that `orders` describes.
+/// Starts a guard for a task of `build`.
 ///
 /// # Errors
 ///
 /// If the process can't be started or does not take its orders.
-pub async fn start(binary: &Path, build: &str, orders: Orders) -> io::Result<Running> {
+pub async fn start(binary: &Path, build: &str, errand: Errand) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     ours.set_write_timeout(Some(PATIENCE))?;
     let mut guard = Command::new(binary)
@@ -39,7 +39,7 @@ pub async fn start(binary: &Path, build: &str, orders: Orders) -> io::Result<Run
     let reports = ours.try_clone()?;
     let line = Arc::new(Line { socket: Mutex::new(ours) });
     let telling = Arc::clone(&line);
-    spawn_blocking(move || telling.write(&orders)).await.map_err(io::Error::other)??;
+    spawn_blocking(move || telling.write(&errand)).await.map_err(io::Error::other)??;
     let ended = ended(guard, reports).boxed();
     Ok(Running { stdout: Box::new(stdout), stderr: Box::new(stderr), control: line, ended })
 }
@@ -96,8 +96,9 @@ fn meaning(report: Report) -> Ended {
     let exceeded = report.exceeded;
     match (report.started, report.exit_code, report.trouble) {
         (true, Some(code), None) => Ended::Exited { code, exceeded },
-        (_, _, Some(trouble)) => Ended::NeverStarted(trouble),
+        (true, _, Some(trouble)) => Ended::Broken(trouble),
+        (false, _, Some(trouble)) => Ended::NeverStarted(trouble),
         (false, code, None) => Ended::NeverStarted(format!("bubblewrap ended with {}", code.unwrap_or(-1))),
-        (true, None, None) => Ended::Broken("bubblewrap was lost".into()),
+        (true, None, None) => Ended::Broken("the sandbox was lost".into()),
     }
 }

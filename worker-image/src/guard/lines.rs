@@ -1,6 +1,6 @@
 //! The socket to the worker, line by line: the orders first, then words.
 
-use crate::isolation::plan::{Orders, Word};
+use crate::isolation::plan::{Errand, Word};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -18,8 +18,8 @@ impl Lines {
         Self { socket, read: Vec::new(), is_closed: false }
     }
 
-    /// The orders; waits for them.
-    pub(super) fn orders(&mut self) -> io::Result<Orders> {
+    /// What the guard is for; waits for it.
+    pub(super) fn errand(&mut self) -> io::Result<Errand> {
         loop {
             if let Some(line) = self.line() {
                 return Ok(serde_json::from_slice(&line)?);
@@ -35,6 +35,11 @@ impl Lines {
     pub(super) fn words(&mut self) -> Vec<Word> {
         self.read_more();
         std::iter::from_fn(|| self.line()).filter_map(|line| serde_json::from_slice(&line).ok()).collect()
+    }
+
+    /// The socket, and what was read of it but not heard.
+    pub(super) fn into_parts(self) -> (UnixStream, Vec<u8>) {
+        (self.socket, self.read)
     }
 
     fn read_more(&mut self) {

@@ -1,7 +1,6 @@
 //! How much disk a build's directories hold, looked at now and then on a thread of its own: it delays nobody, and is gone with
 //! the process.
 
-use crate::isolation::cgroup::Group;
 use nix::dir::Dir;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -33,9 +32,13 @@ const ENTRY_BYTES: u64 = 512;
 pub(super) struct Measure(Arc<AtomicBool>);
 
 impl Measure {
-    /// Watches whether what is in `directories`, or was deleted and is kept open by a process of `group`, comes to more than
-    /// `bytes_max`.
-    pub(super) fn start(directories: &[PathBuf], bytes_max: u64, group: Option<Group>) -> io::Result<Self> {
+    /// Watches whether what is in `directories`, or was deleted and is kept open by one of `processes`, comes to more
+    /// than `bytes_max`.
+    pub(super) fn start(
+        directories: &[PathBuf],
+        bytes_max: u64,
+        processes: impl Fn() -> Vec<i32> + Send + 'static,
+    ) -> io::Result<Self> {
         let (measure, directories) = (Self::default(), directories.to_vec());
         let over = Arc::clone(&measure.0);
         let looks = move || {
@@ -43,8 +46,7 @@ impl Measure {
             while !over.load(Ordering::Relaxed) {
                 thread::sleep(pause);
                 pause = LOOK_EVERY.min(pause * 2);
-                let processes = group.as_ref().map(Group::processes).unwrap_or_default();
-                if is_over(&directories, bytes_max, &processes) {
+                if is_over(&directories, bytes_max, &processes()) {
                     over.store(true, Ordering::Relaxed);
                 }
             }

@@ -6,6 +6,7 @@
 //! *thread* that started it; and a session of its own, so that Ctrl-C in the worker's terminal is not for it.
 
 pub mod client;
+mod container;
 mod ending;
 pub mod enter;
 mod lines;
@@ -15,7 +16,7 @@ mod watch;
 use crate::clock::Boot;
 use crate::isolation::bubblewrap::first_process;
 use crate::isolation::cgroup::Group;
-use crate::isolation::plan::{Orders, Report};
+use crate::isolation::plan::{Errand, Orders, Report};
 use crate::mark::Mark;
 use lines::Lines;
 use measure::Measure;
@@ -41,7 +42,11 @@ pub fn run() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     dup2_stdin(File::open("/dev/null")?)?;
     let mut lines = Lines::new(socket.try_clone()?);
-    let report = match lines.orders().and_then(|orders| guard(&orders, lines)) {
+    let done = lines.errand().and_then(|errand| match errand {
+        Errand::Sandbox(orders) => guard(&orders, lines),
+        Errand::Container(orders) => container::guard(*orders, lines),
+    });
+    let report = match done {
         Ok(report) => report,
         Err(error) => Report { trouble: Some(error.to_string()), ..Report::default() },
     };
@@ -64,7 +69,9 @@ fn guard(orders: &Orders, lines: Lines) -> io::Result<Report> {
     orders.group.as_ref().map_or(Ok(()), |group| group.make(&orders.limits))?;
     let sandbox = start(orders, &plan, status_of_sandbox)?;
     let_go_of_output()?;
-    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes, orders.group.clone())?;
+    let group = orders.group.clone();
+    let processes = move || group.as_ref().map(Group::processes).unwrap_or_default();
+    let measure = Measure::start(&orders.bounded, orders.limits.disk_bytes, processes)?;
     let mut watch = Watch::new(orders, sandbox, lines, File::from(status), measure);
     watch.until_it_is_over()?;
     let exceeded = watch.exceeded();
@@ -102,6 +109,14 @@ fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
     command.arg("--").arg(&orders.program).arg("--json-status-fd").arg(status.as_raw_fd().to_string());
     command.args(&orders.args).args(first_process()).env_clear().stdin(Stdio::from(plan.try_clone()?));
     command.spawn()
+}
+
+/// A descriptor of our own for an output that the worker reads.
+fn output(number: i32) -> io::Result<OwnedFd> {
+    match number {
+        1 => io::stdout().as_fd().try_clone_to_owned(),
+        _ => io::stderr().as_fd().try_clone_to_owned(),
+    }
 }
 
 /// The pipes must end when the sandbox does.

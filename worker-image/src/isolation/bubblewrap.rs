@@ -9,11 +9,12 @@ mod host;
 
 use super::cgroup::{Controller, Group, Parent};
 use super::guarantees::Trying;
-use super::plan::{INSIDE, Orders, Plan};
+use super::plan::{Errand, INSIDE, Orders, Out, Plan};
 use super::{Ended, Isolation, Running, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
+use crate::network::WayOut;
 use crate::site::Site;
 use crate::workplace::{ETC, has};
 use futures::FutureExt as _;
@@ -78,17 +79,18 @@ impl Bubblewrap {
     fn orders(&self, task: &Task, group: Option<Group>) -> Orders {
         let kill_grace_ms = millis(task.kill_grace);
         let args = self.args(task);
+        let network = task.way_out.and_then(WayOut::network);
         let plan = Plan {
             argv: task.argv.clone(),
             env: task.env.clone(),
             files: task.files.clone(),
-            proxy_port: task.way_out.map(|way| way.proxy_port),
+            out: network.map(|network| Out::Port(network.proxy_port)),
             processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
         };
         let (program, run_as) = (self.program.clone(), self.place.run_as(task.slot));
         let ended_mark = Site::ended_mark(&task.directory);
-        let inside = task.way_out.map(|way| way.process);
+        let inside = network.map(|network| network.process);
         let (limits, fence_at) = (task.limits, task.fence_at);
         let bounded = [names::WORKSPACE, names::HOME].map(|name| task.directory.join(name)).into();
         Orders { program, args, inside, run_as, ended_mark, plan, limits, group, bounded, fence_at, kill_grace_ms }
@@ -105,7 +107,7 @@ impl Bubblewrap {
             "--die-with-parent",
             "--new-session",
         ]);
-        args.all(if task.way_out.is_none() { &["--unshare-net"] } else { &[] });
+        args.all(if task.way_out.and_then(WayOut::network).is_none() { &["--unshare-net"] } else { &[] });
         args.all(if self.abilities.no_nesting { &["--disable-userns"] } else { &[] });
         args.all(&["--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", "callboard"]);
         args.all(&["--uid", "1000", "--gid", "1000"]);
@@ -202,7 +204,7 @@ impl Isolation for Bubblewrap {
             self.takes(&task.image)?;
             let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let group = self.group(&build);
-            let orders = self.orders(&task, group.clone());
+            let orders = Errand::Sandbox(Box::new(self.orders(&task, group.clone())));
             let started = client::start(&self.place.installed(), &build, orders).await;
             let Running { stdout, stderr, control, ended } =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;

@@ -117,6 +117,12 @@ impl Given {
     }
 }
 
+/// Nothing is held that was not tried.
+#[must_use]
+pub(super) fn untried(why: &str, fix: &str) -> Vec<Given> {
+    ALL.iter().map(|guarantee| Given::missing(*guarantee, format!("not tried: {why}"), fix)).collect()
+}
+
 /// One back end's column of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {

@@ -2,15 +2,15 @@
 //!
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
-use super::plan::{Env, INSIDE, Plan, PlanFile};
-use super::seccomp;
+use super::plan::{Env, INSIDE, Out, Plan, PlanFile};
+use super::{ask, relay, seccomp};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, dup2_stdin};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn start() -> io::Result<(Pid, Duration)> {
     setrlimit(Resource::RLIMIT_NPROC, plan.processes_max.into(), plan.processes_max.into())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
-    let mut env = plan.proxy_port.map(proxy_env).unwrap_or_default();
+    let mut env = plan.out.map(proxy_port).transpose()?.map(proxy_env).unwrap_or_default();
     env.extend(plan.env);
     let (program, args) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -70,20 +70,33 @@ fn start() -> io::Result<(Pid, Duration)> {
     Ok((Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)), linger))
 }
 
-/// Reads the plan and empties the memory file that it came in: that is how the guard knows that the sandbox came up,
-/// and it leaves nothing for others to read.
+/// Reads the plan. A memory file is emptied: that is how the guard knows that the sandbox came up, and it leaves nothing for
+/// others to read. A container has a line of a stream instead, which lasts as long as its guard.
 fn take_plan() -> io::Result<Plan> {
-    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    file.set_len(0)?;
+    let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let is_memory = file.metadata()?.is_file();
+    let (mut reader, mut text) = (BufReader::new(file), String::new());
+    reader.read_line(&mut text)?;
     dup2_stdin(File::open("/dev/null")?)?;
+    if is_memory {
+        reader.into_inner().set_len(0)?;
+    } else {
+        ask::heed(reader)?;
+    }
     Ok(serde_json::from_str(&text)?)
 }
 
 fn write(file: &PlanFile) -> io::Result<()> {
     let path = Path::new(INSIDE).join(&file.name);
     OpenOptions::new().write(true).create_new(true).mode(file.mode).open(path)?.write_all(file.content.as_bytes())
+}
+
+/// Where on loopback the proxy is.
+fn proxy_port(out: Out) -> io::Result<u16> {
+    match out {
+        Out::Port(port) => Ok(port),
+        Out::Socket(socket) => relay::serve(socket),
+    }
 }
 
 fn proxy_env(port: u16) -> Env {

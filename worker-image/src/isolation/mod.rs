@@ -2,23 +2,34 @@
 //!
 //! Running a step without isolation is not offered.
 
+pub mod ask;
+pub mod auto;
 pub mod bubblewrap;
 pub mod cgroup;
+mod choose;
+pub mod docker;
 pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
+mod relay;
 pub mod seccomp;
 pub mod trial;
 mod trials;
 
 use crate::clock::Boot;
+use crate::egress::{Proxy, Refusals, Way};
 use crate::network::WayOut;
+pub use choose::{Choice, Unusable, choose, end_containers};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
 use plan::{Env, PlanFile};
+use protocol::worker::Secret;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +50,7 @@ pub struct Task {
     pub directory: PathBuf,
     /// The slot that the build is in.
     pub slot: u32,
-    /// The way into its build's network; without one it has loopback of its own, and no more.
+    /// Its way out; without one it has loopback of its own, and no more.
     pub way_out: Option<WayOut>,
     /// What it may take.
     pub limits: Limits,
@@ -118,10 +129,25 @@ impl fmt::Display for StartError {
     }
 }
 
+/// An image that is to be made ready.
+pub struct Fetch<'a> {
+    /// Its name.
+    pub image: &'a str,
+    /// What its registry may be shown, by registry.
+    pub secrets: &'a BTreeMap<String, Secret>,
+    /// Says what a person may want to know of it.
+    pub say: &'a (dyn Fn(&str) + Send + Sync),
+}
+
 /// A back end.
 pub trait Isolation: fmt::Debug + Send + Sync {
-    /// Its name, as a claim says it.
+    /// Its name.
     fn name(&self) -> &'static str;
+
+    /// The back ends that it has, as a claim says them.
+    fn names(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
 
     /// Whether it could run `image`; what is to be said about it if not.
     ///
@@ -132,6 +158,42 @@ pub trait Isolation: fmt::Debug + Send + Sync {
 
     /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
     fn guarantees(&self) -> Trying<'_>;
+
+    /// Whether its tasks get out by a network of the build's, and not by the proxy's socket alone.
+    fn has_networks(&self) -> bool {
+        true
+    }
+
+    /// An image, and in it this program with `args`.
+    fn own(&self, args: &[&str]) -> (String, Vec<String>) {
+        let program = format!("{}/init", plan::INSIDE);
+        ("host".into(), [program].into_iter().chain(args.iter().map(|arg| (*arg).to_owned())).collect())
+    }
+
+    /// The image that clones.
+    fn clone_image(&self) -> &str {
+        "host"
+    }
+
+    /// An image, and in it a program with its arguments, that does nothing and succeeds.
+    fn probe(&self) -> (String, Vec<String>) {
+        ("host".into(), vec!["/bin/true".into()])
+    }
+
+    /// Makes an image ready, which may take long. The future may be dropped.
+    fn fetch<'a>(&'a self, _fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Makes a build's way out, and what else it needs before its first task.
+    fn way_out<'a>(&'a self, way: Way<'a>, refusals: Refusals) -> BoxFuture<'a, io::Result<Proxy>> {
+        Proxy::start(way, refusals).boxed()
+    }
+
+    /// Removes what is kept of a build outside of its directory, and what may have been left of its tasks.
+    fn clear<'a>(&'a self, _build: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
 
     /// Starts a task.
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>>;

@@ -4,8 +4,10 @@
 //! processes can be read by others.
 
 use super::cgroup::Group;
+use super::docker::Address;
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
+use bollard::models::ContainerCreateBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +30,16 @@ pub struct PlanFile {
     pub content: String,
 }
 
+/// The way to a build's proxy, as its first process finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Out {
+    /// A port on loopback, where the build's network has it.
+    Port(u16),
+    /// The proxy's socket, to which the first process itself carries what comes to a port of loopback.
+    Socket(PathBuf),
+}
+
 /// What the first process of a sandbox does.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
@@ -37,8 +49,8 @@ pub struct Plan {
     pub env: Env,
     /// What to write before.
     pub files: Vec<PlanFile>,
-    /// The proxy's port on loopback; without one there is no way out.
-    pub proxy_port: Option<u16>,
+    /// The way to the proxy; without one there is no way out.
+    pub out: Option<Out>,
     /// How many processes and threads its user may have.
     pub processes_max: u32,
     /// How long the others may take to end once the program was asked to and did.
@@ -51,7 +63,40 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// What a guard does: the first line it reads.
+/// What a guard is for: the first line it reads.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Errand {
+    /// A sandbox of bubblewrap's.
+    Sandbox(Box<Orders>),
+    /// A container.
+    Container(Box<ContainerOrders>),
+}
+
+/// What a guard of a container does.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ContainerOrders {
+    /// Whose container it is.
+    pub daemon: Address,
+    /// Its name, which is nobody else's.
+    pub name: String,
+    /// What it is made of.
+    pub body: ContainerCreateBody,
+    /// The mark of when it was over.
+    pub ended_mark: PathBuf,
+    /// What its first process does.
+    pub plan: Plan,
+    /// The directories of this host that `disk_bytes` bounds together; none if they are not on this host.
+    pub bounded: Vec<PathBuf>,
+    /// How much they may hold.
+    pub disk_bytes: u64,
+    /// When it must begin to end unless renewed.
+    pub fence_at: Boot,
+    /// Between asking its processes to end and ending them.
+    pub kill_grace_ms: u64,
+}
+
+/// What a guard of a sandbox does.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// The program that makes the sandbox.

@@ -2,7 +2,7 @@
 
 use super::bubblewrap::names;
 use super::guarantees::{ALL, Given, Guarantee};
-use super::plan::{Env, INSIDE};
+use super::plan::Env;
 use super::trial::{THREADS, Trial, Walls};
 use super::{Ended, Exceeded, Isolation, Limits, Running, Task};
 use crate::clock::Boot;
@@ -17,8 +17,8 @@ const LIMITS: Limits = Limits { memory_bytes: 64 << 20, processes: 48, cpu_milli
 const AMPLE: Limits = Limits { memory_bytes: 1 << 30, processes: 512, cpu_millis: 4000, disk_bytes: 1 << 30 };
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came of a trial.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What came of a trial; nothing if it was not made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     said: String,
     code: Option<i32>,
@@ -44,20 +44,33 @@ pub(super) struct Means {
     pub(super) fix: String,
 }
 
-/// Tries everything in `site`, which is of slot 0.
+impl Facts {
+    /// The same, where this host does not see whose files a step's are, but knows whom it runs as.
+    pub(super) fn owned_by(self, owner: u32) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+}
+
+/// Tries everything in `site`, which is of slot 0; the disk only where something may hold it, since that takes long.
 ///
 /// # Errors
 ///
 /// Why no sandbox came up.
-pub(super) async fn facts(isolation: &dyn Isolation, site: &Site) -> Result<Facts, String> {
+pub(super) async fn facts(isolation: &dyn Isolation, site: &Site, holds_disk: bool) -> Result<Facts, String> {
     let run = |trial, limits| run(isolation, site, trial, limits);
+    let disk = async {
+        if !holds_disk {
+            return Ok(Outcome::default());
+        }
+        // The others share its directory, but may hold far more.
+        run(Trial::Disk, Limits { disk_bytes: LIMITS.disk_bytes, ..AMPLE }).await
+    };
     let (walls, memory, processes, cpu, disk) = tokio::join!(
         run(Trial::Walls, AMPLE),
         run(Trial::Memory, Limits { memory_bytes: LIMITS.memory_bytes, ..AMPLE }),
         run(Trial::Processes, Limits { processes: LIMITS.processes, ..AMPLE }),
         run(Trial::Cpu, Limits { cpu_millis: LIMITS.cpu_millis, ..AMPLE }),
-        // The others share its directory, but may hold far more.
-        run(Trial::Disk, Limits { disk_bytes: LIMITS.disk_bytes, ..AMPLE }),
+        disk,
     );
     let walls = walls?;
     let walls = serde_json::from_str(&walls.said).map_err(|_| format!("the trial said {:?}", walls.said))?;
@@ -66,9 +79,10 @@ pub(super) async fn facts(isolation: &dyn Isolation, site: &Site) -> Result<Fact
 }
 
 async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limits) -> Result<Outcome, String> {
+    let (image, argv) = isolation.own(&["try", trial.as_str()]);
     let task = Task {
-        image: "host".into(),
-        argv: vec![format!("{INSIDE}/init"), "try".into(), trial.as_str().into()],
+        image,
+        argv,
         env: Env::new(),
         files: Vec::new(),
         directory: site.directory.clone(),

@@ -13,4 +13,4 @@ mod process;
 mod relay;
 mod resolver;
 
-pub use process::{Network, WayOut, serve};
+pub use process::{Inside, Network, WayOut, serve};

@@ -26,9 +26,29 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const RESOLVER_PORT: u16 = 53;
 
+/// A build's way out, as its tasks take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayOut {
+    /// By its network, or by its proxy's socket.
+    Network(Inside),
+    /// By its proxy's socket alone.
+    Socket,
+}
+
+impl WayOut {
+    /// The network, if there is one.
+    #[must_use]
+    pub fn network(self) -> Option<Inside> {
+        match self {
+            Self::Network(inside) => Some(inside),
+            Self::Socket => None,
+        }
+    }
+}
+
 /// How a sandbox gets into a build's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayOut {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
     /// The process whose user and network namespaces it is made in.
     pub process: u32,
     /// The port on loopback that is the proxy.
@@ -48,7 +68,7 @@ struct Ready {
 pub struct Network {
     process: Child,
     /// The way into it.
-    pub way_out: WayOut,
+    pub inside: Inside,
     /// Why only programs that heed the proxy's variables get out, if so.
     pub weak: Option<String>,
 }
@@ -73,7 +93,7 @@ impl Network {
         let ready: Result<Ready, String> = serde_json::from_str(&line)?;
         let Ready { proxy_port, weak } = ready.map_err(io::Error::other)?;
         let id = process.id().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Self { process, way_out: WayOut { process: id, proxy_port }, weak })
+        Ok(Self { process, inside: Inside { process: id, proxy_port }, weak })
     }
 
     /// Ends it, and waits until it is gone.

@@ -48,14 +48,21 @@ pub(crate) struct Heard {
 #[derive(Clone)]
 pub(crate) struct Board {
     pub(crate) url: String,
+    /// What stands for `image: host` in the jobs that are offered.
+    image: &'static str,
     heard: Arc<Mutex<Heard>>,
 }
 
 impl Board {
     pub(crate) async fn start() -> Self {
+        Self::start_for("host").await
+    }
+
+    /// A board whose jobs have this image where they say `host`.
+    pub(crate) async fn start_for(image: &'static str) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let board = Self { url, heard: Arc::default() };
+        let board = Self { url, image, heard: Arc::default() };
         let routes = Router::new()
             .route("/internal/worker/claim", post(claim))
             .route("/internal/worker/builds/{id}/heartbeat", post(heartbeat))
@@ -70,7 +77,10 @@ impl Board {
         self.heard.lock().unwrap()
     }
 
-    pub(crate) fn offer(&self, job: Job) -> Uuid {
+    pub(crate) fn offer(&self, mut job: Job) -> Uuid {
+        for step in job.steps.iter_mut().filter(|step| step.image == "host") {
+            step.image = self.image.into();
+        }
         let id = job.build_id;
         self.heard().jobs.push_back(job);
         id
@@ -258,6 +268,7 @@ pub(crate) fn job(repository: &str, steps: Vec<Step>) -> Job {
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
         clone_secret: None,
+        registry_secrets: BTreeMap::new(),
         log_token: Secret("log-token".into()),
         lease_ttl_ms: 60_000,
         lease_grace_ms: 120_000,

@@ -2,15 +2,21 @@
 
 use crate::board::{job, step};
 use crate::fleet::{STUCK, Worker, can_seal, command, is_root};
-use crate::{Board, Forge, set_up};
+use crate::{BackEnd, Board, Forge, set_up, set_up_in};
 use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
 use protocol::log::Stream;
 use protocol::{EndReason, Status};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_build_is_cloned_run_logged_and_reported() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+in_both! {
+    a_build_is_cloned_run_logged_and_reported,
+    the_first_step_that_fails_is_the_last,
+    a_step_that_ends_by_a_signal_has_a_code_for_it,
+    two_builds_run_at_once_in_two_slots,
+}
+
+async fn a_build_is_cloned_run_logged_and_reported(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let steps = vec![step("read", &["cat hello.txt", "echo to stderr >&2", "touch made"]), step("list", &["ls made"])];
     let report = board.report(board.offer(job(&forge.url(), steps))).await;
     assert_eq!((report.status, report.end_reason), (Status::Success, None), "{}", board.log());
@@ -28,9 +34,8 @@ async fn a_build_is_cloned_run_logged_and_reported() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_step_that_fails_is_the_last() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn the_first_step_that_fails_is_the_last(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let steps = vec![step("good", &["true"]), step("bad", &["exit 3", "echo never"]), step("after", &["true"])];
     let report = board.report(board.offer(job(&forge.url(), steps))).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::StepFailed)));
@@ -42,9 +47,8 @@ async fn the_first_step_that_fails_is_the_last() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_ends_by_a_signal_has_a_code_for_it() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_step_that_ends_by_a_signal_has_a_code_for_it(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let report = board.report(board.offer(job(&forge.url(), vec![step("dies", &["kill -9 $$"])]))).await;
     assert_eq!((report.end_reason, report.steps[0].exit_code), (Some(EndReason::StepFailed), Some(137)));
     worker.is_tidy();
@@ -72,9 +76,8 @@ async fn what_a_build_is_at_is_told_before_the_usual_heartbeat() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_builds_run_at_once_in_two_slots() {
-    let Some((board, forge, worker)) = set_up(&["--slots", "2"]).await else { return };
+async fn two_builds_run_at_once_in_two_slots(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--slots", "2"]).await else { return };
     let meet = |mine: &str, other: &str| {
         let url = forge.url();
         job(&url, vec![step(mine, &[&format!("echo {mine} is here"), "sleep 3", &format!("echo {other}")])])

@@ -1,5 +1,6 @@
 //! A worker as a process of its own, with a builds root of its own; gone when the test is.
 
+use crate::back_ends::BackEnd;
 use crate::board::{Board, TOKEN};
 use crate::forge::Forge;
 use crate::skipped::skip;
@@ -27,6 +28,7 @@ pub(crate) struct Worker {
     pub(crate) process: Child,
     pub(crate) root: PathBuf,
     directory: TempDir,
+    back_end: BackEnd,
 }
 
 /// Whether a sandbox works here; if not, the calling test is skipped.
@@ -50,10 +52,15 @@ pub(crate) fn is_root() -> bool {
 }
 
 impl Worker {
+    /// That runs steps in bubblewrap alone.
     pub(crate) fn start(board: &Board, forge: &Forge, args: &[&str]) -> Self {
+        Self::start_for(BackEnd::Bubblewrap, board, forge, args)
+    }
+
+    pub(crate) fn start_for(back_end: BackEnd, board: &Board, forge: &Forge, args: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        Self::start_in(directory, board, forge, args, None)
+        Self::start_in(directory, board, forge, args, None, back_end)
     }
 
     /// On a file system of its own that holds so many MiB, where one can be mounted; if not, the calling test is skipped.
@@ -67,7 +74,7 @@ impl Worker {
             skip("mount", &format!("no file system of a test's own: {error}"));
             return None;
         }
-        Some(Self::start_in(directory, board, forge, &[], None))
+        Some(Self::start_in(directory, board, forge, &[], None, BackEnd::Bubblewrap))
     }
 
     /// As somebody else; only root can do that. In the builds root is the directory of a build that is not theirs to remove.
@@ -79,22 +86,30 @@ impl Worker {
             chown(theirs, Some(id), Some(id)).unwrap();
         }
         fs::set_permissions(forge.directory.path(), Permissions::from_mode(0o755)).unwrap();
-        Self::start_in(directory, board, forge, &[], Some(id))
+        Self::start_in(directory, board, forge, &[], Some(id), BackEnd::Bubblewrap)
     }
 
-    fn start_in(directory: TempDir, board: &Board, forge: &Forge, args: &[&str], id: Option<u32>) -> Self {
+    fn start_in(
+        directory: TempDir,
+        board: &Board,
+        forge: &Forge,
+        args: &[&str],
+        id: Option<u32>,
+        back_end: BackEnd,
+    ) -> Self {
         let root = directory.path().join("builds");
         let mut command = command(board, forge, &root, "run");
-        command.args(args).stderr(File::create(directory.path().join("worker.log")).unwrap());
+        command.args(back_end.args()).args(args).stderr(File::create(directory.path().join("worker.log")).unwrap());
         if let Some(id) = id {
             command.uid(id).gid(id);
         }
-        Self { process: command.spawn().unwrap(), root, directory }
+        Self { process: command.spawn().unwrap(), root, directory, back_end }
     }
 
     /// Another worker on the same builds root.
     pub(crate) fn again(mut self, board: &Board, forge: &Forge) -> Self {
         self.process = command(board, forge, &self.root, "run")
+            .args(self.back_end.args())
             .stderr(File::create(self.directory.path().join("worker-2.log")).unwrap())
             .spawn()
             .unwrap();
@@ -122,12 +137,18 @@ impl Worker {
 
     /// The guards, sandboxes and steps of this builds root.
     pub(crate) fn left(&self) -> Vec<i32> {
-        left(&self.root, &["run", "egress", "network"])
+        self.with_containers(left(&self.root, &["run", "egress", "network"]))
     }
 
     /// The same, and the networks and their proxies: they end with the worker, not with a sandbox.
     pub(crate) fn all_left(&self) -> Vec<i32> {
-        left(&self.root, &["run"])
+        self.with_containers(left(&self.root, &["run"]))
+    }
+
+    /// The same, and the processes of this builds root's containers; 0 stands for a container without any.
+    fn with_containers(&self, mut left: Vec<i32>) -> Vec<i32> {
+        left.extend(self.back_end.left(&self.root));
+        left
     }
 
     /// The directories of builds.
@@ -179,6 +200,7 @@ impl Drop for Worker {
         }
         callboard_worker::isolation::cgroup::end_leftovers(&self.root).ok();
         umount2(&self.root, MntFlags::MNT_DETACH).ok();
+        self.back_end.clear(&self.root);
     }
 }
 

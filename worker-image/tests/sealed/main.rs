@@ -4,8 +4,11 @@
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
 
 mod alive;
+#[macro_use]
+mod back_ends;
 mod board;
 mod calls;
+mod containers;
 mod course;
 mod faithful;
 mod fleet;
@@ -26,16 +29,22 @@ mod stopped;
 mod stops;
 mod survival;
 
+use back_ends::BackEnd;
 use board::Board;
 use fleet::Worker;
 use forge::Forge;
 
-/// A board, a git server and a worker, where a sandbox works.
+/// A board, a git server and a worker that runs steps in bubblewrap, where a sandbox works.
 async fn set_up(args: &[&str]) -> Option<(Board, Forge, Worker)> {
-    if !fleet::can_seal() {
+    set_up_in(BackEnd::Bubblewrap, args).await
+}
+
+/// The same for either back end.
+async fn set_up_in(back_end: BackEnd, args: &[&str]) -> Option<(Board, Forge, Worker)> {
+    if !back_end.is_here() {
         return None;
     }
-    let (board, forge) = (Board::start().await, Forge::start().await);
-    let worker = Worker::start(&board, &forge, args);
+    let (board, forge) = (Board::start_for(back_end.image()).await, Forge::start().await);
+    let worker = Worker::start_for(back_end, &board, &forge, args);
     Some((board, forge, worker))
 }

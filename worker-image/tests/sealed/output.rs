@@ -1,14 +1,22 @@
 //! What a step writes, on its way to the board.
 
 use crate::board::{job, step};
-use crate::set_up;
+use crate::{BackEnd, set_up_in};
 use protocol::Status;
 use protocol::log::Stream;
 use protocol::worker::Secret;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+in_both! {
+    secrets_are_masked_also_in_pieces_by_lines_and_encoded,
+    secrets_are_masked_also_where_an_encoding_is_wrapped,
+    a_secret_that_is_too_short_to_be_masked_is_named,
+    an_outage_of_the_board_leaves_no_hole_in_the_log,
+    a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded,
+    bytes_that_are_no_text_arrive_as_they_are,
+}
+
+async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let writes = step(
         "write",
         &[
@@ -29,9 +37,8 @@ async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_masked_also_where_an_encoding_is_wrapped() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn secrets_are_masked_also_where_an_encoding_is_wrapped(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let writes = step(
         "write",
         &[
@@ -53,9 +60,8 @@ async fn secrets_are_masked_also_where_an_encoding_is_wrapped() {
     assert_eq!(shown, [] as [&str; 0], "{log}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_too_short_to_be_masked_is_named() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn a_secret_that_is_too_short_to_be_masked_is_named(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let mut short = job(&forge.url(), vec![step("say", &["echo fine"])]);
     for (name, value) in [("PIN", "q7"), ("KEY", "the first line\nq8\nthe last"), ("FINE", "long-enough")] {
         short.secrets.insert(name.into(), Secret(value.into()));
@@ -67,9 +73,8 @@ async fn a_secret_that_is_too_short_to_be_masked_is_named() {
     assert!(!said.contains("FINE") && !said.contains("q7") && !said.contains("q8"), "{said}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_the_board_leaves_no_hole_in_the_log() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn an_outage_of_the_board_leaves_no_hole_in_the_log(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let counts = step("count", &["i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line-$i; sleep 0.1; done"]);
     let build = board.offer(job(&forge.url(), vec![counts]));
     board.until_log("line-5\n").await;
@@ -81,9 +86,8 @@ async fn an_outage_of_the_board_leaves_no_hole_in_the_log() {
     assert!(board.log_of(Stream::Stdout).ends_with(&expected), "{}", board.log());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let floods = step("flood", &["head -c 50000000 /dev/zero | tr '\\0' 'a'"]);
     let mut flood = job(&forge.url(), vec![floods]);
     flood.log.max_chunk_bytes = 131_072;
@@ -99,9 +103,8 @@ async fn a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded() {
     assert!(peak < 120_000, "{peak} kB");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_text_arrive_as_they_are() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn bytes_that_are_no_text_arrive_as_they_are(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let writes = step("write", &["printf 'a\\377\\000b' >&2"]);
     let report = board.report(board.offer(job(&forge.url(), vec![writes]))).await;
     assert_eq!(report.status, Status::Success);

@@ -1,13 +1,21 @@
 //! What a step can't see, reach or do.
 
 use crate::board::{TOKEN, job, step};
-use crate::{Board, set_up};
+use crate::{BackEnd, Board, set_up, set_up_in};
 use callboard_worker::proc;
 use protocol::Status;
 use protocol::log::Stream;
 use protocol::pipeline::{Network, Step};
 use protocol::worker::{Complete, Secret};
 use std::fs;
+
+in_both! {
+    a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside,
+    builds_that_hold_all_connections_they_can_take_none_of_anothers,
+    whatever_the_proxy_refuses_is_in_the_log_once,
+    a_step_without_network_has_no_proxy_either,
+    no_argument_and_no_foreign_environment_holds_a_secret,
+}
 
 pub(crate) async fn run(board: &Board, url: &str, step: Step) -> (Complete, String) {
     let report = board.report(board.offer(job(url, vec![step]))).await;
@@ -58,9 +66,8 @@ async fn a_step_sees_nothing_of_the_host_but_its_programs() {
     assert!(!log.contains(TOKEN) && !log.contains("CALLBOARD_WORKER"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn a_step_reaches_what_the_operator_allows_and_nothing_else_of_the_inside(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let (inside, allowed) = (board.url.clone(), forge.address.clone());
     let reaches = step(
         "reach",
@@ -94,9 +101,8 @@ for (1..256) {
 }
 $| = 1; print "keeps ", scalar(@kept), " connections\n"; sleep 100' "#;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn builds_that_hold_all_connections_they_can_take_none_of_anothers() {
-    let Some((board, forge, worker)) = set_up(&["--slots", "4"]).await else { return };
+async fn builds_that_hold_all_connections_they_can_take_none_of_anothers(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--slots", "4"]).await else { return };
     for number in 1..=3 {
         let mut greedy = job(&forge.url(), vec![step("greedy", &[GREEDY])]);
         greedy.env.insert("ALLOWED".into(), forge.address.clone());
@@ -112,9 +118,8 @@ async fn builds_that_hold_all_connections_they_can_take_none_of_anothers() {
     assert!(log.contains("refs/heads/main") && log.ends_with("1024\n"), "{log}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_proxy_refuses_is_in_the_log_once() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn whatever_the_proxy_refuses_is_in_the_log_once(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let asks = step(
         "ask",
         &[
@@ -136,9 +141,8 @@ async fn whatever_the_proxy_refuses_is_in_the_log_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_without_network_has_no_proxy_either() {
-    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+async fn a_step_without_network_has_no_proxy_either(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
     let mut alone = step("alone", &["env | grep -ci _proxy || true", "ls /run/callboard"]);
     alone.network = Network::None;
     let (report, log) = run(&board, &forge.url(), alone).await;
@@ -146,10 +150,9 @@ async fn a_step_without_network_has_no_proxy_either() {
     assert!(log.contains("\n0\n") && !log.contains("egress"), "{log}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_argument_and_no_foreign_environment_holds_a_secret() {
+async fn no_argument_and_no_foreign_environment_holds_a_secret(back_end: BackEnd) {
     const SECRET: &str = "a-secret-value-of-the-test";
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut job = job(&forge.url(), vec![step("wait", &["echo ready=$PASSWORD", "sleep 2", "test -n \"$PASSWORD\""])]);
     job.secrets.insert("PASSWORD".into(), Secret(SECRET.into()));
     let build = board.offer(job);

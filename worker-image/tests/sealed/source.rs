@@ -2,13 +2,22 @@
 
 use crate::board::{job, step};
 use crate::forge::PASSWORD;
-use crate::set_up;
+use crate::{BackEnd, set_up_in};
 use protocol::worker::Secret;
 use protocol::{EndReason, Status};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_password_is_the_clones_alone() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+in_both! {
+    the_password_is_the_clones_alone,
+    a_clone_without_password_fails_and_asks_nobody,
+    a_ref_that_does_not_exist_is_named,
+    a_host_that_can_not_be_found_or_reached_is_named,
+    the_exact_commit_is_fetched_where_one_is_given,
+    submodules_come_where_they_are_asked_for,
+    what_is_not_https_or_no_ref_is_not_even_tried,
+}
+
+async fn the_password_is_the_clones_alone(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let looks = [
         "grep -r clone-password / --include=* -s --exclude-dir=proc --exclude-dir=usr || echo not here",
         "env | grep -c clone-password || true",
@@ -22,17 +31,15 @@ async fn the_password_is_the_clones_alone() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clone_without_password_fails_and_asks_nobody() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_clone_without_password_fails_and_asks_nobody(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let report = board.report(board.offer(job(&forge.private_url(), vec![step("never", &["true"])]))).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::CloneFailed)));
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_ref_that_does_not_exist_is_named() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_ref_that_does_not_exist_is_named(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut wrong = job(&forge.url(), vec![step("never", &["true"])]);
     wrong.git_ref = "no-such-branch".into();
     let report = board.report(board.offer(wrong)).await;
@@ -41,9 +48,8 @@ async fn a_ref_that_does_not_exist_is_named() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_can_not_be_found_or_reached_is_named() {
-    let Some((board, _forge, worker)) = set_up(&[]).await else { return };
+async fn a_host_that_can_not_be_found_or_reached_is_named(back_end: BackEnd) {
+    let Some((board, _forge, worker)) = set_up_in(back_end, &[]).await else { return };
     for (url, told) in [
         ("https://nowhere.invalid/app.git", "network: nowhere.invalid: name not found\n"),
         ("https://10.0.0.1/app.git", "network: 10.0.0.1:443 (10.0.0.1) is not a public address"),
@@ -56,9 +62,8 @@ async fn a_host_that_can_not_be_found_or_reached_is_named() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_exact_commit_is_fetched_where_one_is_given() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn the_exact_commit_is_fetched_where_one_is_given(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut again = job(&forge.url(), vec![step("only", &["git rev-parse HEAD"])]);
     again.git_ref = "no-such-branch-any-more".into();
     again.commit = Some(forge.commit.clone());
@@ -67,9 +72,8 @@ async fn the_exact_commit_is_fetched_where_one_is_given() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn submodules_come_where_they_are_asked_for() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn submodules_come_where_they_are_asked_for(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let without = job(&forge.outer_url(), vec![step("only", &["test ! -e inner/hello.txt"])]);
     let mut with = job(&forge.outer_url(), vec![step("only", &["cat inner/hello.txt"])]);
     with.submodules = true;
@@ -79,9 +83,8 @@ async fn submodules_come_where_they_are_asked_for() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_https_or_no_ref_is_not_even_tried() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn what_is_not_https_or_no_ref_is_not_even_tried(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let plain = board.report(board.offer(job("file:///etc", vec![step("never", &["true"])]))).await;
     assert_eq!(plain.end_reason, Some(EndReason::CloneFailed));
     let mut option = job(&forge.url(), vec![step("never", &["true"])]);

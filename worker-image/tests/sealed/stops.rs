@@ -2,19 +2,30 @@
 
 use crate::board::{job, step};
 use crate::fleet::eventually;
-use crate::set_up;
+use crate::{BackEnd, set_up, set_up_in};
 use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
 use protocol::{CancelReason, EndReason, Status};
 use std::time::{Duration, Instant};
 
+in_both! {
+    a_step_that_ignores_the_signal_is_killed_at_its_timeout,
+    a_step_that_cleans_up_gets_its_grace,
+    a_background_child_that_keeps_the_output_does_not_delay_the_result,
+    the_deadline_ends_a_build,
+    a_cancel_ends_a_build,
+    a_build_that_is_not_ours_any_more_is_ended_and_not_reported,
+    the_first_signal_drains_and_the_second_stops,
+    a_draining_worker_sees_its_build_through,
+    a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting,
+}
+
 /// Ignores what can be ignored, in a session of its own, and keeps the output.
 const STUBBORN: &str = "trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & \
                         echo running; while :; do sleep 1; done";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_ignores_the_signal_is_killed_at_its_timeout() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_step_that_ignores_the_signal_is_killed_at_its_timeout(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut stubborn = step("stubborn", &[STUBBORN]);
     stubborn.timeout_seconds = Some(1);
     let report = board.report(board.offer(job(&forge.url(), vec![stubborn, step("after", &["true"])]))).await;
@@ -24,9 +35,8 @@ async fn a_step_that_ignores_the_signal_is_killed_at_its_timeout() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_cleans_up_gets_its_grace() {
-    let Some((board, forge, worker)) = set_up(&["--kill-grace-ms", "5000"]).await else { return };
+async fn a_step_that_cleans_up_gets_its_grace(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--kill-grace-ms", "5000"]).await else { return };
     let child = "sh -c 'trap \"sleep 0.5; echo cleaned up; exit 0\" TERM; echo running; while :; do sleep 0.1; done'";
     let mut polite = step("polite", &[child]);
     polite.timeout_seconds = Some(1);
@@ -37,9 +47,8 @@ async fn a_step_that_cleans_up_gets_its_grace() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_background_child_that_keeps_the_output_does_not_delay_the_result() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_background_child_that_keeps_the_output_does_not_delay_the_result(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let begun = Instant::now();
     let leaves = step("leaves", &["setsid sleep 100 &", "(setsid sleep 100 & ) &", "echo done"]);
     let report = board.report(board.offer(job(&forge.url(), vec![leaves]))).await;
@@ -48,9 +57,8 @@ async fn a_background_child_that_keeps_the_output_does_not_delay_the_result() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_ends_a_build() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn the_deadline_ends_a_build(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     short.deadline_in_ms = 1500;
     let report = board.report(board.offer(short)).await;
@@ -60,9 +68,8 @@ async fn the_deadline_ends_a_build() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_ends_a_build() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_cancel_ends_a_build(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     board.heard().cancel = Some(CancelReason::User);
@@ -72,9 +79,8 @@ async fn a_cancel_ends_a_build() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_build_that_is_not_ours_any_more_is_ended_and_not_reported() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_build_that_is_not_ours_any_more_is_ended_and_not_reported(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     board.heard().gone = true;
@@ -85,9 +91,8 @@ async fn a_build_that_is_not_ours_any_more_is_ended_and_not_reported() {
     assert_eq!(board.heard().completed.len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_signal_drains_and_the_second_stops() {
-    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+async fn the_first_signal_drains_and_the_second_stops(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
     board.until_log("running\n").await;
     worker.signal(Signal::SIGTERM);
@@ -102,9 +107,8 @@ async fn the_first_signal_drains_and_the_second_stops() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_draining_worker_sees_its_build_through() {
-    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+async fn a_draining_worker_sees_its_build_through(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("short", &["echo running; sleep 1; echo through"])]));
     board.until_log("running\n").await;
     worker.signal(Signal::SIGTERM);
@@ -133,9 +137,8 @@ async fn a_worker_that_recovers_without_a_board_drains_as_well() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting() {
-    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+async fn a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
     board.until_log("running\n").await;
     worker.process.kill().unwrap();

@@ -2,17 +2,28 @@
 
 use crate::board::{job, step};
 use crate::fleet::eventually;
-use crate::set_up;
+use crate::{BackEnd, set_up, set_up_in};
 use callboard_worker::proc::{self, Process};
 use nix::sys::signal::Signal;
 use protocol::{EndReason, Status};
 use std::time::{Duration, Instant};
 
+in_both! {
+    a_killed_workers_sandbox_is_ended_by_its_guard,
+    the_next_start_ends_a_sandbox_whose_guard_is_slow,
+    a_killed_guard_takes_its_sandbox_along,
+    a_killed_proxy_is_named_and_ends_no_step,
+    a_stopped_workers_sandbox_is_ended_at_the_fence,
+    a_worker_cut_off_from_its_board_ends_its_steps_and_says_so_afterwards,
+    directories_nested_ever_so_deep_are_no_trouble,
+    a_build_of_many_files_is_reported_before_they_are_removed,
+    a_step_that_closes_its_workspace_keeps_neither_the_next_step_nor_the_next_build,
+}
+
 const STUBBORN: &str = "trap '' TERM; echo running; while :; do sleep 0.2; done";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_workers_sandbox_is_ended_by_its_guard() {
-    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+async fn a_killed_workers_sandbox_is_ended_by_its_guard(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
     let (offered, build) = (Instant::now(), board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])])));
     board.until_log("running\n").await;
     assert!(!worker.left().is_empty());
@@ -35,9 +46,8 @@ async fn a_killed_workers_sandbox_is_ended_by_its_guard() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_next_start_ends_a_sandbox_whose_guard_is_slow() {
-    let Some((board, forge, mut worker)) = set_up(&["--kill-grace-ms", "60000"]).await else { return };
+async fn the_next_start_ends_a_sandbox_whose_guard_is_slow(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &["--kill-grace-ms", "60000"]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     worker.process.kill().unwrap();
@@ -48,9 +58,8 @@ async fn the_next_start_ends_a_sandbox_whose_guard_is_slow() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_guard_takes_its_sandbox_along() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_killed_guard_takes_its_sandbox_along(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     let is_guard = |process: &Process| {
@@ -64,9 +73,8 @@ async fn a_killed_guard_takes_its_sandbox_along() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_proxy_is_named_and_ends_no_step() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_killed_proxy_is_named_and_ends_no_step(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 3"])]));
     board.until_log("running\n").await;
     for pid in worker.all_left().into_iter().filter(|pid| !worker.left().contains(pid)) {
@@ -77,9 +85,8 @@ async fn a_killed_proxy_is_named_and_ends_no_step() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_workers_sandbox_is_ended_at_the_fence() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_stopped_workers_sandbox_is_ended_at_the_fence(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     (short.lease_ttl_ms, short.lease_grace_ms) = (1500, 1500);
     board.offer(short);
@@ -97,9 +104,8 @@ async fn a_stopped_workers_sandbox_is_ended_at_the_fence() {
     assert!(board.heard().completed.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_cut_off_from_its_board_ends_its_steps_and_says_so_afterwards() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_worker_cut_off_from_its_board_ends_its_steps_and_says_so_afterwards(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     (short.lease_ttl_ms, short.lease_grace_ms) = (1000, 1000);
     let build = board.offer(short);
@@ -130,9 +136,8 @@ async fn three_troubles_of_the_host_in_a_row_and_the_worker_gives_up() {
 /// More levels than the worker has descriptors.
 const NEST: &str = "perl -e 'for (1..1500) { mkdir \"d\"; chdir \"d\" or die }'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn directories_nested_ever_so_deep_are_no_trouble() {
-    let Some((board, forge, mut worker)) = set_up(&[]).await else { return };
+async fn directories_nested_ever_so_deep_are_no_trouble(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
     let report = board.report(board.offer(job(&forge.url(), vec![step("nest", &[NEST])]))).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
     worker.is_tidy();
@@ -146,9 +151,8 @@ async fn directories_nested_ever_so_deep_are_no_trouble() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_build_of_many_files_is_reported_before_they_are_removed() {
-    let Some((board, forge, mut worker)) = set_up(&["--slots", "1"]).await else { return };
+async fn a_build_of_many_files_is_reported_before_they_are_removed(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &["--slots", "1"]).await else { return };
     let makes = "perl -e 'for (1..80000) { open my $f, q(>), qq(f$_) or die; close $f }'; echo made";
     let build = board.offer(job(&forge.url(), vec![step("make", &[makes])]));
     let report = board.report(build).await;
@@ -166,9 +170,8 @@ async fn a_build_of_many_files_is_reported_before_they_are_removed() {
     assert_eq!(board.heard().completed.len(), 2, "nothing is reported twice");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_closes_its_workspace_keeps_neither_the_next_step_nor_the_next_build() {
-    let Some((board, forge, worker)) = set_up(&["--slots", "1"]).await else { return };
+async fn a_step_that_closes_its_workspace_keeps_neither_the_next_step_nor_the_next_build(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--slots", "1"]).await else { return };
     let steps =
         || vec![step("close", &["chmod 0 /workspace $HOME"]), step("next", &["echo in > /workspace/file", "cat file"])];
     for _ in 0..4 {

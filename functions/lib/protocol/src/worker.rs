@@ -89,6 +89,9 @@ pub struct Job {
     /// What the clone, and nothing else, gets as a password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_secret: Option<Secret>,
+    /// What a registry, and nobody else, is shown when an image is pulled from it, by registry: `user:password`, or a token.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registry_secrets: BTreeMap<String, Secret>,
     /// Good for this build's logs call alone.
     pub log_token: Secret,
     /// How long the lease lasts, from when the request was sent.

@@ -2,7 +2,7 @@
 
 use super::Bubblewrap;
 use crate::isolation::cgroup::{Controller, Version};
-use crate::isolation::guarantees::{ALL, Given, Guarantee};
+use crate::isolation::guarantees::{self, Given, Guarantee};
 use crate::isolation::trials::{Means, facts, judge};
 use crate::site::Site;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ impl Bubblewrap {
             Ok(site) => site,
             Err(error) => return untried(&format!("no directory for a build: {error}")),
         };
-        let facts = facts(self, &site).await;
+        let facts = facts(self, &site, true).await;
         let given = facts.map_or_else(|why| untried(&why), |facts| judge(&facts, |guarantee| self.means(guarantee)));
         match site.remove().await {
             Ok(()) => given,
@@ -74,7 +74,6 @@ const UPGRADE: &str = "install bubblewrap 0.8 or later, on a kernel with user na
 const DELEGATE: &str =
     "run the worker as root, or as a systemd unit with Delegate=yes (worker-image/callboard-worker.service)";
 
-/// Nothing is held that was not tried.
 fn untried(why: &str) -> Vec<Given> {
-    ALL.iter().map(|guarantee| Given::missing(*guarantee, format!("not tried: {why}"), UPGRADE)).collect()
+    guarantees::untried(why, UPGRADE)
 }

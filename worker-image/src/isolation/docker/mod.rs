@@ -1,0 +1,28 @@
+//! A container per step, by Docker's daemon or Podman's that speaks the same (`docs/decisions/0009-docker.md`).
+//!
+//! A container's first process is the worker's own binary, as in a sandbox of bubblewrap's, with the same plan; so what a step
+//! gets, how it is asked to end and which way out it has are the same in both.
+
+mod daemon;
+mod guarantees;
+mod kit;
+mod labels;
+mod leftovers;
+mod life;
+mod ours;
+mod out;
+mod pull;
+mod reach;
+mod reference;
+mod settings;
+mod spec;
+mod start;
+mod volumes;
+
+pub use daemon::{Address, Daemon, socket};
+pub use labels::Scope;
+pub use leftovers::{Ended, end};
+pub use life::{Life, Ran};
+pub use settings::{PullWhen, Settings};
+pub use start::Docker;
+pub use volumes::Reach;

@@ -1,0 +1,247 @@
+//! The back end: turns tasks into containers, and has a guard start each.
+
+use super::daemon::{Daemon, words};
+use super::guarantees::Able;
+use super::kit::Kit;
+use super::labels::{self, Scope};
+use super::ours::Ours;
+use super::out;
+use super::pull::{Image, fetch};
+use super::reference::is_reference;
+use super::settings::Settings;
+use super::spec::{Spec, environment};
+use super::volumes::{self, Reach, Way};
+use super::{leftovers, reach};
+use crate::clock::millis;
+use crate::config::Place;
+use crate::egress::{self, Proxy, Refusals};
+use crate::guard::client;
+use crate::isolation::bubblewrap::{names, path_variable};
+use crate::isolation::guarantees::Trying;
+use crate::isolation::plan::{ContainerOrders, Errand, Out, Plan, PlanFile};
+use crate::isolation::{Ended, Fetch, Isolation, Running, StartError, Task};
+use crate::site::Site;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+use uuid::Uuid;
+
+/// Slots' users where those of the daemon are not this host's: numbers that even a small range of them has.
+const FIRST_UID_APART: u32 = 20_000;
+/// How long it is tried to end a container whose guard is gone.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(10);
+/// How many processes a user may have: a backstop, since the container's are counted, and in older kernels other containers' too.
+const PROCESSES_MAX: u32 = 4096;
+/// What clones and probes name instead of an image: this worker's own.
+pub(super) const OWN: &str = "callboard-worker";
+
+/// The back end.
+#[derive(Debug)]
+pub struct Docker {
+    settings: Settings,
+    pub(super) place: Place,
+    pub(super) ours: Ours,
+    pub(super) reach: Reach,
+    /// What the daemon says it can enforce.
+    pub(super) able: Able,
+    images: Mutex<BTreeMap<String, Image>>,
+}
+
+impl Docker {
+    /// The back end of the daemon that `settings` name, for the worker of `scope`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for a person.
+    pub async fn new(settings: Settings, place: Place, scope: Scope) -> Result<Self, String> {
+        let at = |error: bollard::errors::Error| format!("{}: {}", settings.socket.display(), words(&error));
+        let daemon = Daemon::find(settings.socket.clone()).await.map_err(at)?;
+        let info = daemon.info().await.map_err(at)?;
+        let kit = Kit::of_this_process(&place.binary).map_err(|error| format!("this program's own parts: {error}"))?;
+        let image = kit.image(&daemon).await.map_err(|error| format!("no image of our own: {}", words(&error)))?;
+        let ours = Ours { daemon, kit, scope, image };
+        let reach = reach::find(&ours, &info, &place).await?;
+        Ok(Self { settings, place, ours, reach, able: Able::of(&info), images: Mutex::default() })
+    }
+
+    /// Whether the daemon sees this worker's file system.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    pub(super) fn user(&self, slot: u32) -> u32 {
+        match self.reach {
+            Reach::Shared => self.place.run_as(slot).unwrap_or_else(|| nix::unistd::geteuid().as_raw()),
+            Reach::Apart => FIRST_UID_APART.saturating_add(slot),
+        }
+    }
+
+    fn known(&self, image: &str) -> Option<Image> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner).get(image).cloned()
+    }
+
+    async fn image(&self, image: &str) -> Result<Image, StartError> {
+        if image == OWN {
+            return Ok(Image { id: self.ours.image.id.clone(), env: Vec::new(), volumes: Vec::new() });
+        }
+        match self.known(image) {
+            Some(known) => Ok(known),
+            None => self.make_ready(image, &BTreeMap::new(), &|_| {}).await,
+        }
+    }
+
+    async fn make_ready(&self, image: &str, secrets: &Secrets, say: Say<'_>) -> Result<Image, StartError> {
+        self.takes(image)?;
+        let ready = fetch(&self.ours.daemon, self.settings.pull, image, secrets, say).await?;
+        self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(image.to_owned(), ready.clone());
+        Ok(ready)
+    }
+
+    fn orders(&self, task: &Task, build: &str, image: Image) -> ContainerOrders {
+        let labels = self.ours.scope.of_build(build);
+        let way = task.way_out.map(|_| volumes::way(self.reach, &task.directory, build, &labels));
+        let plan = self.plan(task, &image, way.as_ref());
+        let mut mounts = volumes::kept(self.reach, &task.directory, build, &labels);
+        mounts.push(volumes::kit(self.reach, &self.place.binaries(), &self.ours.kit_volume()));
+        mounts.extend(way.map(|way| way.mount));
+        let spec = Spec {
+            image: image.id,
+            command: self.ours.kit.command(&["sandbox-init"]),
+            scope: &self.ours.scope,
+            build,
+            user: self.user(task.slot),
+            network: "none",
+            mounts,
+            memory: image.volumes,
+            limits: task.limits,
+            capabilities: &[],
+        };
+        ContainerOrders {
+            daemon: self.ours.daemon.address.clone(),
+            name: format!("callboard-{}", Uuid::new_v4()),
+            body: spec.body(),
+            ended_mark: Site::ended_mark(&task.directory),
+            plan,
+            bounded: volumes::bounded(self.reach, &task.directory),
+            disk_bytes: task.limits.disk_bytes,
+            fence_at: task.fence_at,
+            kill_grace_ms: millis(task.kill_grace),
+        }
+    }
+
+    fn plan(&self, task: &Task, image: &Image, way: Option<&Way>) -> Plan {
+        let mut files = task.files.clone();
+        if let Ok(content) = fs::read_to_string(task.directory.join(names::CERTIFICATES)) {
+            files.push(PlanFile { name: names::CERTIFICATES.into(), mode: 0o644, content });
+        }
+        Plan {
+            argv: task.argv.clone(),
+            env: environment(&image.env, &task.env, &path_variable()),
+            files,
+            out: way.map(|way| Out::Socket(way.inside.clone())),
+            processes_max: PROCESSES_MAX.max(task.limits.processes),
+            linger_ms: millis(task.kill_grace),
+        }
+    }
+}
+
+/// Secrets by registry.
+type Secrets = BTreeMap<String, protocol::worker::Secret>;
+type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
+impl Isolation for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn takes(&self, image: &str) -> Result<(), StartError> {
+        match image {
+            OWN => Ok(()),
+            "host" => {
+                let why = "this worker has the docker back end alone, which runs images";
+                Err(StartError::Image(format!("image \"host\" can't be run: {why}")))
+            }
+            image if is_reference(image) => Ok(()),
+            image => Err(StartError::Image(format!("image {image:?} is not the name of an image"))),
+        }
+    }
+
+    fn clone_image(&self) -> &str {
+        &self.settings.clone_image
+    }
+
+    fn probe(&self) -> (String, Vec<String>) {
+        self.own(&["--version"])
+    }
+
+    fn own(&self, args: &[&str]) -> (String, Vec<String>) {
+        (OWN.into(), self.ours.kit.command(args))
+    }
+
+    fn has_networks(&self) -> bool {
+        false
+    }
+
+    fn guarantees(&self) -> Trying<'_> {
+        self.given().boxed()
+    }
+
+    fn fetch<'a>(&'a self, fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
+        async move { self.make_ready(fetch.image, fetch.secrets, fetch.say).await.map(drop) }.boxed()
+    }
+
+    fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
+        async move {
+            let image = self.image(&task.image).await?;
+            let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let orders = self.orders(&task, &build, image);
+            let (daemon, name) = (self.ours.daemon.clone(), orders.name.clone());
+            let started = client::start(&self.place.installed(), &build, Errand::Container(Box::new(orders))).await;
+            let running =
+                started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
+            Ok(Running { ended: and_gone(running.ended, daemon, name).boxed(), ..running })
+        }
+        .boxed()
+    }
+
+    fn way_out<'a>(&'a self, way: egress::Way<'a>, refusals: Refusals) -> BoxFuture<'a, io::Result<Proxy>> {
+        match self.reach {
+            Reach::Shared => Proxy::start(way, refusals).boxed(),
+            Reach::Apart => {
+                let user = self.user(way.slot);
+                out::contained(&self.ours, way, user, refusals).boxed()
+            }
+        }
+    }
+
+    fn clear<'a>(&'a self, build: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            let ended = leftovers::end(&self.ours.daemon, &labels::build(build)).await;
+            ended.map(drop).map_err(|error| words(&error))
+        }
+        .boxed()
+    }
+}
+
+/// A guard that was killed has not removed its container.
+async fn and_gone(ended: BoxFuture<'static, Ended>, daemon: Daemon, name: String) -> Ended {
+    let ended = ended.await;
+    if matches!(ended, Ended::Broken(_)) {
+        let removed = async {
+            while daemon.remove(&name).await.is_err() {
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        if timeout(ORPHAN_PATIENCE, removed).await.is_err() {
+            warn!(container = name, "a container can't be removed; it is left to the next recovery");
+        }
+    }
+    ended
+}
