@@ -38,7 +38,7 @@ pub async fn guarantees(isolation: &dyn Isolation, accepted: &BTreeSet<Guarantee
     for Given { guarantee, found, .. } in
         given.iter().filter(|given| !given.held && accepted.contains(&given.guarantee))
     {
-        warn!(%guarantee, found, "not enforced on this host, as the operator accepts");
+        warn!(isolation = isolation.name(), %guarantee, found, "not enforced on this host, as the operator accepts");
     }
     let refused = refused(&given, accepted);
     if refused.is_empty() { Ok(()) } else { Err(refusal(isolation.name(), &refused)) }

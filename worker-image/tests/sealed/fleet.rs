@@ -21,6 +21,9 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_callboard-worker");
 /// What a plain user's worker can't give everywhere. Tests about these see for themselves.
 pub(crate) const ACCEPTED: &str = "memory,processes,cpu";
 
+/// Where no daemon is: this host's own has nothing to do with the tests.
+pub(crate) const NOBODY: &str = "unix:///nowhere/docker.sock";
+
 /// A build whose directory a plain user can't remove.
 pub(crate) const STUCK: &str = "00000000-0000-7000-8000-000000000000";
 
@@ -33,7 +36,10 @@ pub(crate) struct Worker {
 
 /// Whether a sandbox works here; if not, the calling test is skipped.
 pub(crate) fn can_seal() -> bool {
-    let fit = Command::new(BINARY).args(["doctor", "--builds-root", "/tmp", "--accept", ACCEPTED]).output().unwrap();
+    let fit = Command::new(BINARY)
+        .args(["doctor", "--isolation", "bubblewrap", "--builds-root", "/tmp", "--accept", ACCEPTED])
+        .output()
+        .unwrap();
     if !fit.status.success() {
         let found = String::from_utf8_lossy(&fit.stdout);
         let bad: Vec<&str> = found.lines().filter(|line| line.contains(" MISSING ")).collect();
@@ -228,7 +234,7 @@ pub(crate) fn command_with(descriptors: u32, board: &Board, forge: &Forge, root:
     command.arg(verb).args(["--api-url", &board.url, "--name", "tester", "--builds-root"]).arg(root);
     command.args(["--egress-allow", &forge.address, "--ca-bundle"]).arg(forge.ca());
     command.args(["--kill-grace-ms", "300", "--fence-margin-ms", "200", "--free-mib-min", "1"]);
-    command.env("CALLBOARD_WORKER_TOKEN", TOKEN).env("CALLBOARD_ACCEPT", ACCEPTED);
+    command.env("CALLBOARD_WORKER_TOKEN", TOKEN).env("CALLBOARD_ACCEPT", ACCEPTED).env("DOCKER_HOST", NOBODY);
     command
 }
 

@@ -1,7 +1,7 @@
 //! Where a worker does not work, and what it says then.
 
 use crate::board::{job, step};
-use crate::fleet::{BINARY, can_seal, command, command_with, is_root};
+use crate::fleet::{BINARY, NOBODY, can_seal, command, command_with, is_root};
 use crate::{Board, Forge, set_up};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -83,7 +83,11 @@ async fn a_host_that_can_not_hold_builds_to_their_limits_is_refused_until_that_i
 
 #[test]
 fn the_doctor_speaks_json() {
-    let output = Command::new(BINARY).args(["doctor", "--json", "--builds-root", "/tmp"]).output().unwrap();
+    let output = Command::new(BINARY)
+        .args(["doctor", "--json", "--builds-root", "/tmp"])
+        .env("DOCKER_HOST", NOBODY)
+        .output()
+        .unwrap();
     let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |list: &serde_json::Value| list.as_array().unwrap().clone();
     assert!(of(&examined["host"]).iter().any(|finding| finding["name"] == "bubblewrap"));

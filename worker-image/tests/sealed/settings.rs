@@ -1,7 +1,7 @@
 //! A worker that is set up by a file, and that tells of itself.
 
 use crate::board::{TOKEN, job, step};
-use crate::fleet::{BINARY, can_seal, command, eventually, free_port};
+use crate::fleet::{BINARY, NOBODY, can_seal, command, eventually, free_port};
 use crate::{Board, Forge, set_up};
 use protocol::Status;
 use std::fs;
@@ -24,7 +24,7 @@ fn doctor(file: &str, args: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("worker.toml");
     fs::write(&path, file).unwrap();
-    Command::new(BINARY).args(["doctor", "--config"]).arg(path).args(args).output().unwrap()
+    Command::new(BINARY).args(["doctor", "--config"]).arg(path).args(args).env("DOCKER_HOST", NOBODY).output().unwrap()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_environment_goes_before_the_file_and_an_option_before_both() {
     fs::write(&path, "slots = 3\nbuilds_root = \"/tmp\"\n").unwrap();
     let told = |variable: Option<&str>, args: &[&str]| {
         let mut doctor = Command::new(BINARY);
-        doctor.arg("doctor").args(args).env("CALLBOARD_WORKER_CONFIG", &path);
+        doctor.arg("doctor").args(args).env("DOCKER_HOST", NOBODY).env("CALLBOARD_WORKER_CONFIG", &path);
         variable.map(|slots| doctor.env("CALLBOARD_WORKER_SLOTS", slots));
         said(&doctor.output().unwrap())
     };
@@ -73,7 +73,8 @@ async fn a_worker_runs_by_its_file_alone_and_tells_how_it_does() {
         format!("metrics_addr = {address:?}\nkill_grace_ms = 300\nfree_mib_min = 1\nname = \"by-file\"\n"),
     ];
     fs::write(&config, lines.concat()).unwrap();
-    let mut worker = Command::new(BINARY).args(["run", "--config"]).arg(&config).spawn().unwrap();
+    let mut worker =
+        Command::new(BINARY).args(["run", "--config"]).arg(&config).env("DOCKER_HOST", NOBODY).spawn().unwrap();
     let report = board.report(board.offer(job(&forge.url(), vec![step("only", &["echo hello"])]))).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
     assert_eq!(board.heard().claims[0].worker.name, "by-file");

@@ -179,7 +179,9 @@ async fn note_first(daemon: Daemon, name: String, first: Arc<AtomicI32>) {
             match daemon.quick.inspect_container(&name, None).await {
                 Ok(found) => {
                     let pid = found.state.and_then(|state| state.pid).and_then(|pid| i32::try_from(pid).ok());
-                    return first.store(pid.unwrap_or(0), Ordering::Relaxed);
+                    // A daemon that counts processes otherwise than we do means another one.
+                    let is_its = |pid: &i32| found.id.as_ref().is_some_and(|id| groups(*pid).contains(id));
+                    return first.store(pid.filter(is_its).unwrap_or(0), Ordering::Relaxed);
                 }
                 Err(Error::DockerResponseServerError { status_code: 404, .. }) => return,
                 Err(_) => sleep(AGAIN_EVERY).await,
@@ -187,6 +189,10 @@ async fn note_first(daemon: Daemon, name: String, first: Arc<AtomicI32>) {
         }
     };
     timeout(AGAIN_FOR, asking).await.ok();
+}
+
+fn groups(pid: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
 fn code(status: i64) -> i32 {
