@@ -20,6 +20,7 @@ pub mod egress;
 pub mod equip;
 pub mod exposed;
 pub mod guard;
+pub mod input;
 pub mod isolation;
 pub mod lease;
 
