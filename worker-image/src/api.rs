@@ -4,6 +4,7 @@
 //! whatever its status (a load balancer's page during a deploy), are tried again.
 
 use crate::config::{Config, Token};
+use crate::input;
 use protocol::log::Chunk;
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use protocol::{Code, Problem};
@@ -83,7 +84,7 @@ impl Api {
             .user_agent(concat!("callboard-worker/", env!("CARGO_PKG_VERSION")));
         let mut certificates = Vec::new();
         if let Some(path) = &config.ca_bundle {
-            certificates = reqwest::Certificate::from_pem_bundle(&std::fs::read(path)?)?;
+            certificates = reqwest::Certificate::from_pem_bundle(&input::bytes(path)?)?;
         }
         // Without TLS no certificate is needed, and a host without any must not fail.
         let plain = config.api_url.starts_with("http://");

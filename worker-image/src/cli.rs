@@ -3,6 +3,7 @@
 use crate::config::{Config, Grace, Place, Token};
 use crate::egress::Allowed;
 use crate::exposed;
+use crate::input;
 use crate::isolation::docker::{PullWhen, Settings as Containers, socket};
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
@@ -430,7 +431,7 @@ impl RunArgs {
 /// An option would show the token to every process of the host, so there is none.
 fn token(file: Option<&Path>) -> anyhow::Result<Token> {
     let text = match file {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("the token file {}", path.display()))?,
+        Some(path) => input::text(path).with_context(|| format!("the token file {}", path.display()))?,
         None => std::env::var_os(TOKEN).and_then(|token| token.into_string().ok()).unwrap_or_default(),
     };
     match text.trim() {

@@ -4,6 +4,7 @@
 //! has; it reaches neither an argument nor the repository's configuration, and it is given to the repository's own host
 //! alone, wherever that redirects to.
 
+use crate::input;
 use crate::isolation::bubblewrap::names::CERTIFICATES;
 use crate::isolation::plan::{Env, INSIDE, PlanFile};
 use crate::script::{base_env, quoted};
@@ -115,7 +116,7 @@ pub fn secrets(job: &Job) -> impl Iterator<Item = &str> {
 /// If the operator's can't be read, or the file can't be written.
 pub fn write_certificates(to: &Path, operators: &Path) -> io::Result<()> {
     let system = SYSTEM_CERTIFICATES.iter().find_map(|path| fs::read(path).ok()).unwrap_or_default();
-    fs::write(to, [system, b"\n".to_vec(), fs::read(operators)?].concat())
+    fs::write(to, [system, b"\n".to_vec(), input::bytes(operators)?].concat())
 }
 
 /// What went wrong, in git's own words, from the end of what it wrote.

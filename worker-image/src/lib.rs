@@ -21,6 +21,7 @@ pub mod equip;
 pub mod exposed;
 pub mod guard;
 pub mod hand_over;
+pub mod input;
 pub mod isolation;
 pub mod lease;
 

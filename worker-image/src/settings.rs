@@ -4,9 +4,9 @@
 //! environment before the file, and no setting is known to one of them only.
 
 use crate::cli::Cli;
+use crate::input;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -52,8 +52,7 @@ impl Settings {
     /// See [`Bad`].
     pub fn read(path: &Path) -> Result<Self, Bad> {
         let file = path.display().to_string();
-        let text =
-            fs::read_to_string(path).map_err(|error| Bad::Unreadable { file: file.clone(), why: unread(&error) })?;
+        let text = input::text(path).map_err(|error| Bad::Unreadable { file: file.clone(), why: unread(&error) })?;
         Self::parse(&file, &text)
     }
 

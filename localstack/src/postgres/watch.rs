@@ -12,7 +12,7 @@ read -r _
 serves() { [ -r "$2" ] && read -r pid <"$2" && [ "$pid" = "$1" ]; }
 serves "$@" && kill -INT "$1"
 tries=0
-while serves "$@" && [ $((tries += 1)) -le 20 ]; do sleep 1; done
+while serves "$@" && [ $((tries += 1)) -le 200 ]; do sleep 0.1; done
 serves "$@" && kill -QUIT "$1"
 "#;
 

@@ -10,7 +10,9 @@ mod addresses;
 mod head;
 mod process;
 mod proxy;
+mod socket;
 
 pub use addresses::{Allowed, BadAllowed, is_public, may_connect};
 pub use process::{Proxy, Way, serve};
 pub use proxy::{RESOLVER, Refusals};
+pub use socket::Address;

@@ -2,10 +2,9 @@
 
 use super::addresses::{Allowed, may_connect};
 use super::head::{self, Head};
-use std::fs::File;
+use super::socket::Address;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,21 +110,12 @@ impl Listening {
     ///
     /// If the socket can't be made.
     pub(super) fn start(path: &Path, reach: Reach, most: usize, refusals: Refusals) -> io::Result<Self> {
-        let listener = bind(path)?;
+        let listener = UnixListener::bind(Address::of(path)?.path())?;
         let mut accepting = JoinSet::new();
         let shared = Arc::new(Shared::new(reach, refusals, CONNECTS));
         accepting.spawn(accept(listener, most, shared));
         Ok(Self { _accepting: accepting })
     }
-}
-
-/// A socket's address holds at most 107 bytes, a path may be longer: its directory is named by a descriptor.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let directory = File::open(directory)?;
-    UnixListener::bind(Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name))
 }
 
 /// The connections live in this task's set, so that they end with it.

@@ -6,6 +6,7 @@
 use super::relay::{self, For, Proxy};
 use super::{namespace, resolver};
 use crate::descriptors;
+use crate::egress::Address;
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write as _};
@@ -151,8 +152,10 @@ fn listen() -> io::Result<Listeners> {
 async fn relay(listeners: Listeners, socket: &Path, descriptors: u64) -> io::Result<()> {
     let Listeners { proxy, all, names, names_by_tcp, weak } = listeners;
     let proxy_port = proxy.local_addr()?.port();
-    let out =
-        Proxy { socket: socket.to_owned(), places: Arc::new(Semaphore::new(descriptors::connections(descriptors))) };
+    let out = Proxy {
+        socket: Arc::new(Address::of(socket)?),
+        places: Arc::new(Semaphore::new(descriptors::connections(descriptors))),
+    };
     tokio::spawn(relay::accept(TcpListener::from_std(proxy)?, out.clone(), For::Proxy));
     tokio::spawn(relay::accept(TcpListener::from_std(all)?, out.clone(), For::Itself));
     tokio::spawn(relay::accept(TcpListener::from_std(names_by_tcp)?, out.clone(), For::Resolver));

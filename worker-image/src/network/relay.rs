@@ -1,11 +1,12 @@
 //! Carries connections out of the namespace to the proxy's socket: those that name the proxy as they are, all others after
 //! asking the proxy for the address that they were for.
 
+use crate::egress::Address;
 use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, getsockopt};
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
@@ -29,7 +30,7 @@ pub(super) enum For {
 /// The way to the proxy, shared by all that goes out.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
-    pub(super) socket: PathBuf,
+    pub(super) socket: Arc<Address>,
     /// A place for each connection that may be open at once.
     pub(super) places: Arc<Semaphore>,
 }
@@ -42,10 +43,10 @@ pub(super) async fn accept(listener: TcpListener, proxy: Proxy, what: For) {
             continue;
         };
         let Ok(place) = Arc::clone(&proxy.places).acquire_owned().await else { return };
-        let (socket, what) = (proxy.socket.clone(), what.clone());
+        let (socket, what) = (Arc::clone(&proxy.socket), what.clone());
         tokio::spawn(async move {
             // A client that can't be served sees its connection closed; the proxy tells the build's log why.
-            carry(client, &socket, what).await.ok();
+            carry(client, socket.path(), what).await.ok();
             drop(place);
         });
     }

@@ -38,7 +38,7 @@ pub(super) async fn answer(socket: UdpSocket, proxy: Proxy) {
 
 async fn pass_on(socket: &UdpSocket, asker: SocketAddr, proxy: &Proxy, question: &[u8]) -> io::Result<()> {
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
-    let mut resolver = tunnel(&proxy.socket, RESOLVER).await?;
+    let mut resolver = tunnel(proxy.socket.path(), RESOLVER).await?;
     resolver.write_all(&[&length.to_be_bytes(), question].concat()).await?;
     let mut answer = vec![0; usize::from(resolver.read_u16().await?)];
     resolver.read_exact(&mut answer).await?;

@@ -119,6 +119,10 @@ async fn the_groups_of_a_worker_that_was_killed_are_ended_by_the_next_and_no_oth
     board.until_log("running\n").await;
     let (mine, theirs) = if worker.sites().is_empty() { (other, worker) } else { (worker, other) };
     worker = mine;
+    // So that its guards are killed before they see that it is gone.
+    for pid in worker.left() {
+        callboard_worker::proc::signal(pid, nix::sys::signal::Signal::SIGSTOP);
+    }
     worker.process.kill().unwrap();
     worker.process.wait().unwrap();
     for pid in worker.all_left() {
