@@ -160,6 +160,11 @@ impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
             idempotency: self.ms("CALLBOARD_IDEMPOTENCY_MS", spec.idempotency)?,
             billing_refresh: self.ms("CALLBOARD_BILLING_REFRESH_MS", spec.billing_refresh)?,
             billing_stale: self.ms("CALLBOARD_BILLING_STALE_MS", spec.billing_stale)?,
+            preview_sync_every: self.ms("CALLBOARD_PREVIEW_SYNC_EVERY_MS", spec.preview_sync_every)?,
+            preview_cleanup_every: self.ms("CALLBOARD_PREVIEW_CLEANUP_EVERY_MS", spec.preview_cleanup_every)?,
+            preview_retention: self.ms("CALLBOARD_PREVIEW_RETENTION_MS", spec.preview_retention)?,
+            host_lost: self.ms("CALLBOARD_HOST_LOST_MS", spec.host_lost)?,
+            host_forgotten: self.ms("CALLBOARD_HOST_FORGOTTEN_MS", spec.host_forgotten)?,
         };
         if timing.heartbeat_every >= timing.lease {
             let problem = "not shorter than CALLBOARD_LEASE_MS: every lease would lapse";
