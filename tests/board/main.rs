@@ -20,6 +20,7 @@ mod lambda;
 mod leases;
 mod logs;
 mod outages;
+mod previews;
 mod races;
 mod round_trips;
 mod routing;

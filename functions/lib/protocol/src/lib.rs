@@ -9,6 +9,7 @@ pub mod log;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod pipeline_problems;
+pub mod preview;
 pub mod problem;
 pub mod worker;
 pub mod workspace;

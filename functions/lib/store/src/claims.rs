@@ -2,7 +2,7 @@
 //! the jobs, so that nothing which can fail comes after the commit.
 
 use crate::{Error, Store};
-use protocol::pipeline::{Env, Step};
+use protocol::pipeline::{Env, PreviewSpec, Step};
 use protocol::worker::ClaimRequest;
 use rules::Timing;
 use serde::Deserialize;
@@ -207,6 +207,8 @@ pub struct Spec {
     pub secrets: Vec<String>,
     /// The name of the secret that the clone gets.
     pub clone_secret: Option<String>,
+    /// What is started after success.
+    pub preview: Option<PreviewSpec>,
 }
 
 /// A secret as it is stored; bytes as hex digits.

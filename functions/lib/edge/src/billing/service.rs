@@ -143,6 +143,10 @@ struct Said {
     running_max: Field,
     #[serde(default)]
     pending_max: Field,
+    #[serde(default)]
+    previews_max: Field,
+    #[serde(default)]
+    preview_seconds_max: Field,
 }
 
 struct Field(Given);
@@ -173,6 +177,8 @@ fn parse(body: &[u8]) -> Result<Plan, Unreadable> {
         build_seconds_max: said.build_seconds_max.0,
         running_max: said.running_max.0,
         pending_max: said.pending_max.0,
+        previews_max: said.previews_max.0,
+        preview_seconds_max: said.preview_seconds_max.0,
     })
 }
 
@@ -181,10 +187,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rules::Seconds;
+    use rules::budget::PreviewLimits;
 
     const GOOD: &str = r#"{"minutes_per_month": 100, "build_seconds_max": 60, "running_max": 2, "pending_max": 9}"#;
-    const PLAN: Plan =
-        Plan { seconds_per_month: Seconds(6000), build_seconds_max: Seconds(60), running_max: 2, pending_max: 9 };
+    const PLAN: Plan = Plan {
+        seconds_per_month: Seconds(6000),
+        build_seconds_max: Seconds(60),
+        running_max: 2,
+        pending_max: 9,
+        previews: PreviewLimits { live_max: 4, seconds_max: Seconds(86_400) },
+    };
 
     #[test]
     fn an_answer_is_read_whatever_else_stands_in_it() {
