@@ -113,7 +113,8 @@ fn the_chart_of_previews_is_the_rules_table() {
         let arrow = format!("  {from} --> {to}:");
         let line = chart.lines().find_map(|line| line.strip_prefix(&arrow));
         for (actor, word) in words {
-            let drawn = line.is_some_and(|who| who.split(';').any(|who| who.trim().split([' ', ',']).next() == Some(word)));
+            let drawn =
+                line.is_some_and(|who| who.split(';').any(|who| who.trim().split([' ', ',']).next() == Some(word)));
             assert_eq!(drawn, from.may_become(to, actor), "{from} --> {to} by {word}");
         }
     }

@@ -4,6 +4,7 @@ mod cleanup;
 mod faults;
 mod host;
 mod leases;
+mod places;
 mod races;
 mod schema;
 mod syncs;

@@ -37,7 +37,8 @@ pub(crate) async fn sync(
     check(&sync)?;
     sync.previews.iter_mut().for_each(tidy);
     let host = Host { token: token.parts(), id: &sync.host_id };
-    let noted = preview_syncs::note(&shell.store, host, &sync).await?.ok_or(Rejection::Unauthorized)?;
+    let noted =
+        preview_syncs::note(&shell.store, host, &sync, &shell.config.timing).await?.ok_or(Rejection::Unauthorized)?;
     let reports: BTreeMap<Uuid, &PreviewReport> =
         sync.previews.iter().map(|report| (report.build_id, report)).collect();
     let mut previews = noted.previews;

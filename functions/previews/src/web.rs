@@ -178,7 +178,8 @@ pub(crate) async fn destroy(
 
 /// The preview as it is, if it has the version that the caller has seen.
 async fn look(shell: &Shell, api: Api, id: Uuid, expected: Option<i64>) -> Result<Subject, Rejection> {
-    let seen = previews::subject(&shell.store, api.workspace, id).await?.ok_or(Rejection::NotFound)?;
+    let seen = previews::subject(&shell.store, api.workspace, id, &shell.config.timing).await?;
+    let seen = seen.ok_or(Rejection::NotFound)?;
     if expected.is_some_and(|version| version != seen.version) {
         return Err(Rejection::ConcurrentUpdate);
     }

@@ -177,8 +177,6 @@ async fn age(board: &Board, days: u32) {
     board.execute("alter table previews disable trigger user").await;
     board.execute(&format!("update previews set destroyed_at = destroyed_at - interval '{days} days'")).await;
     board.execute("alter table previews enable trigger user").await;
-    // Ids tell when they were made.
-    board.execute("update builds set created_at = created_at").await;
 }
 
 #[tokio::test]
@@ -220,7 +218,7 @@ async fn an_interval_of_zero_turns_the_scheduler_off_and_an_operator_still_sweep
         board.pipeline(&board.api, "main", &pipeline(&json!({}))).await;
         let build = running(&board, &mut FakeHost::of(&board)).await;
         board.execute("update previews set expires_at = clock_timestamp() - interval '1 s'").await;
-        localstack_sweep(&board).await;
+        sweep_by_schedule(&board).await;
         assert_eq!(of(&board, build).await["status"], after);
         let _ = board.sweep().await;
         assert_eq!(of(&board, build).await["status"], "destroying");
@@ -231,18 +229,18 @@ async fn an_interval_of_zero_turns_the_scheduler_off_and_an_operator_still_sweep
 async fn the_scheduler_cleans_up_no_more_often_than_it_is_set_to() {
     let board = Board::with(|config| config.timing.preview_cleanup_every = Duration::from_secs(3600)).await;
     board.pipeline(&board.api, "main", &pipeline(&json!({}))).await;
-    localstack_sweep(&board).await;
+    sweep_by_schedule(&board).await;
     let build = running(&board, &mut FakeHost::of(&board)).await;
     board.execute("update previews set expires_at = clock_timestamp() - interval '1 s'").await;
-    localstack_sweep(&board).await;
+    sweep_by_schedule(&board).await;
     assert_eq!(of(&board, build).await["status"], "running");
     board.execute("update sweeps set previews_at = previews_at - interval '3600 s'").await;
-    localstack_sweep(&board).await;
+    sweep_by_schedule(&board).await;
     assert_eq!(of(&board, build).await["status"], "destroying");
 }
 
 /// A sweep as the schedule has it.
-async fn localstack_sweep(board: &Board) {
+async fn sweep_by_schedule(board: &Board) {
     reaper::sweep(&board.shell).await.expect("swept");
 }
 

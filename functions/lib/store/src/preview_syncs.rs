@@ -1,10 +1,11 @@
 //! A host's sync: what the board has of its previews, what its reports change, and what those run that are to start.
 
-use crate::claims::Sealed;
+use crate::claims::{Sealed, ms};
 use crate::previews::{port, ports, state};
 use crate::{Error, Store};
 use protocol::pipeline::{Env, PreviewSpec};
 use protocol::preview::{PreviewReport, PreviewSync};
+use rules::Timing;
 use rules::preview::{Held, Next, WaitingFor};
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -74,7 +75,7 @@ impl Row {
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn note(store: &Store, host: Host<'_>, sync: &PreviewSync) -> Result<Option<Noted>, Error> {
+pub async fn note(store: &Store, host: Host<'_>, sync: &PreviewSync, timing: &Timing) -> Result<Option<Noted>, Error> {
     fail::fail_point!("sync.asked");
     let builds: Vec<Uuid> = sync.previews.iter().map(|report| report.build_id).collect();
     let rows = sqlx::query_as!(
@@ -96,6 +97,7 @@ pub async fn note(store: &Store, host: Host<'_>, sync: &PreviewSync) -> Result<O
                    coalesce(c.taken, 0) < coalesce(q.previews_max, 0) as room, p.port::integer as port, p.waiting_for, p.message
                from mine join previews p on p.id = mine.id
                left join plans q on q.workspace_id = p.workspace_id and not q.lapsed
+                   and plan_is_fresh(q.fetched_at, $7, clock_timestamp())
                left join preview_places c on c.workspace_id = p.workspace_id)
            select array(select b.id from builds b
                    where b.id = any ($6) and b.claimed_by = $1 and b.status = 'running') as "running!",
@@ -108,7 +110,8 @@ pub async fn note(store: &Store, host: Host<'_>, sync: &PreviewSync) -> Result<O
         host.id,
         i32::from(sync.ports.first),
         i32::from(sync.ports.last),
-        &builds
+        &builds,
+        ms(timing.billing_stale)
     )
     .fetch_all(&store.pool)
     .await?;

@@ -1,10 +1,11 @@
 //! Live previews as their workspace sees them: listed, extended, destroyed (SPEC.md, 4).
 
+use crate::claims::ms;
 use crate::columns::{count, signed};
 use crate::{Error, Store};
 use protocol::preview::Preview;
 use rules::preview::{Stage, State, WaitingFor};
-use rules::{Seconds, Timestamp};
+use rules::{Seconds, Timestamp, Timing};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -124,7 +125,7 @@ pub struct Subject {
     pub expires_at: Timestamp,
     /// How long its pipeline lets it live.
     pub ttl: Seconds,
-    /// How long its workspace's plan lets it live; `None`: the plan can't be read.
+    /// How long its workspace's plan lets it live; `None`: the plan can't be read, or is stale.
     pub longest: Option<Seconds>,
     /// When this was read.
     pub now: Timestamp,
@@ -135,16 +136,18 @@ pub struct Subject {
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn subject(store: &Store, workspace: Uuid, id: Uuid) -> Result<Option<Subject>, Error> {
+pub async fn subject(store: &Store, workspace: Uuid, id: Uuid, timing: &Timing) -> Result<Option<Subject>, Error> {
     let row = sqlx::query!(
         r#"select p.status as "status!", p.version, p.ttl_seconds,
                (extract(epoch from p.expires_at) * 1000)::bigint as "expires_ms!",
                q.preview_seconds_max as "longest?",
                (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!"
            from previews p left join plans q on q.workspace_id = p.workspace_id and not q.lapsed
+               and plan_is_fresh(q.fetched_at, $3, clock_timestamp())
            where p.workspace_id = $1 and p.id = $2"#,
         workspace,
-        id
+        id,
+        ms(timing.billing_stale)
     )
     .fetch_optional(&store.pool)
     .await?;
