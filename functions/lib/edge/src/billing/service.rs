@@ -207,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn a_service_may_say_what_it_allows_of_previews() {
+        let with = |previews: &str| parse(GOOD.replace('}', &format!(", {previews}}}")).as_bytes());
+        let previews = PreviewLimits { live_max: 0, seconds_max: Seconds(600) };
+        assert_eq!(with(r#""previews_max": 0, "preview_seconds_max": 600"#), Ok(Plan { previews, ..PLAN }));
+        let previews = PreviewLimits { live_max: 7, ..PLAN.previews };
+        assert_eq!(with(r#""previews_max": 7"#), Ok(Plan { previews, ..PLAN }));
+        for wrong in [r#""previews_max": null"#, r#""previews_max": -1"#, r#""preview_seconds_max": 86401"#] {
+            assert_eq!(with(wrong), Err(Unreadable::Invalid), "{wrong}");
+        }
+    }
+
+    #[test]
     fn what_is_no_whole_number_of_a_plan_is_invalid() {
         for value in [
             "-1",
