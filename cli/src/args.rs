@@ -4,6 +4,7 @@ use crate::build::BuildCommand;
 use crate::operator::{TokenCommand, WorkerCommand};
 use crate::pipeline::PipelineCommand;
 use crate::plan::PlanCommand;
+use crate::preview::PreviewCommand;
 use crate::secret::SecretCommand;
 use crate::workspace::WorkspaceCommand;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -74,6 +75,9 @@ pub enum Command {
     /// Submit, follow, list and end builds.
     #[command(subcommand)]
     Build(BuildCommand),
+    /// List, open, extend and destroy live previews.
+    #[command(subcommand)]
+    Preview(PreviewCommand),
     /// Set and delete secrets; values are never shown.
     #[command(subcommand)]
     Secret(SecretCommand),

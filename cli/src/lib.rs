@@ -13,6 +13,7 @@ pub mod operator;
 pub mod output;
 pub mod pipeline;
 pub mod plan;
+pub mod preview;
 pub mod secret;
 pub mod settings;
 pub mod stack;
@@ -56,6 +57,7 @@ async fn command(cli: Cli, output: Output) -> anyhow::Result<u8> {
         Command::Migrate(args) => stack::migrate(args).await,
         Command::Pipeline(command) => pipeline::run(command, &settings.api()?, output).await,
         Command::Build(command) => build::run(command, &settings.api()?, output).await,
+        Command::Preview(command) => preview::run(command, &settings, output).await,
         Command::Secret(command) => secret::run(command, &settings.api()?, output).await,
         Command::Workspace(command) => workspace::run(command, &settings, output).await,
         Command::Plan(command) => plan::run(command, &settings.operator()?, output).await,

@@ -220,13 +220,23 @@ pub async fn reap(board: &Client, output: Output) -> anyhow::Result<u8> {
     let swept: Answer<Swept> = board.send(board.request(Method::POST, "admin/sweep")).await?;
     output.print(&swept, |swept| {
         let Swept { lost, overdue, expired, purged, errors, paused, .. } = swept;
-        let plans = plans_swept(swept);
+        let plans = plans_swept(swept) + &previews_swept(swept);
         let pause = if *paused { "\npaused after an outage: leases are not ended yet" } else { "" };
         format!(
             "{lost} lost, {overdue} overdue, {expired} expired or unrunnable, {purged} purged, {errors} errors{plans}{pause}"
         )
     })?;
     Ok(0)
+}
+
+/// What a sweep did about previews; nothing where there was nothing to do.
+fn previews_swept(swept: &Swept) -> String {
+    match (swept.previews_expired, swept.previews_lost, swept.previews_purged) {
+        (0, 0, 0) => String::new(),
+        (expired, lost, purged) => {
+            format!("\npreviews: {expired} past their time, {lost} of lost hosts, {purged} purged")
+        }
+    }
 }
 
 /// What a sweep did about plans; nothing where no billing service gives them.

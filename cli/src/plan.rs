@@ -24,6 +24,12 @@ pub struct PlanArgs {
     /// Builds that may wait at once; 1000 if nobody says.
     #[arg(long, value_name = "N")]
     pub pending_max: Option<u32>,
+    /// Previews that may live at once; 4 if nobody says.
+    #[arg(long, value_name = "N")]
+    pub previews_max: Option<u32>,
+    /// The longest that one preview may live, in seconds; 86400 if nobody says.
+    #[arg(long, value_name = "N")]
+    pub preview_seconds_max: Option<u32>,
 }
 
 /// `plan`.
@@ -55,8 +61,9 @@ impl PlanArgs {
     ///
     /// If the minutes are missing.
     pub fn over(self, plan: Option<PlanLimits>) -> anyhow::Result<Option<PlanLimits>> {
-        let Self { minutes, build_seconds_max, running_max, pending_max } = self;
-        let named = [minutes, build_seconds_max, running_max, pending_max].iter().any(Option::is_some);
+        let Self { minutes, build_seconds_max, running_max, pending_max, previews_max, preview_seconds_max } = self;
+        let all = [minutes, build_seconds_max, running_max, pending_max, previews_max, preview_seconds_max];
+        let named = all.iter().any(Option::is_some);
         let Some(minutes_per_month) = minutes.or(plan.map(|plan| plan.minutes_per_month)) else {
             return if named {
                 bail!("--minutes is missing: how many build minutes a month there are")
@@ -69,6 +76,8 @@ impl PlanArgs {
             build_seconds_max: build_seconds_max.or(plan.map(|plan| plan.build_seconds_max)).unwrap_or(1800),
             running_max: running_max.or(plan.map(|plan| plan.running_max)).unwrap_or(4),
             pending_max: pending_max.or(plan.map(|plan| plan.pending_max)).unwrap_or(1000),
+            previews_max: previews_max.or(plan.map(|plan| plan.previews_max)).unwrap_or(4),
+            preview_seconds_max: preview_seconds_max.or(plan.map(|plan| plan.preview_seconds_max)).unwrap_or(86_400),
         }))
     }
 }
@@ -77,8 +86,13 @@ impl PlanArgs {
 #[must_use]
 pub fn words(plan: &PlanLimits) -> String {
     format!(
-        "{} minutes a month, {} builds at once, {} waiting, {} s a build",
-        plan.minutes_per_month, plan.running_max, plan.pending_max, plan.build_seconds_max
+        "{} minutes a month, {} builds at once, {} waiting, {} s a build; {} previews at once, {} s each",
+        plan.minutes_per_month,
+        plan.running_max,
+        plan.pending_max,
+        plan.build_seconds_max,
+        plan.previews_max,
+        plan.preview_seconds_max
     )
 }
 
@@ -116,8 +130,14 @@ async fn current(path: &str, board: &Client) -> Result<Option<PlanLimits>, Faile
 mod tests {
     use super::*;
 
-    const PLAN: PlanLimits =
-        PlanLimits { minutes_per_month: 100, build_seconds_max: 60, running_max: 2, pending_max: 10 };
+    const PLAN: PlanLimits = PlanLimits {
+        minutes_per_month: 100,
+        build_seconds_max: 60,
+        running_max: 2,
+        pending_max: 10,
+        previews_max: 3,
+        preview_seconds_max: 60,
+    };
 
     #[test]
     fn what_is_not_named_of_a_plan_stays() {

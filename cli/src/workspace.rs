@@ -95,7 +95,12 @@ fn row(workspace: &Workspace) -> Vec<String> {
 
 fn shown(workspace: &Workspace, output: Output) -> String {
     let Workspace { slug, charged_seconds: used, reserved_seconds: reserved, running, pending, .. } = workspace;
-    let head = [("workspace", Some(plain(slug))), ("builds", Some(format!("{running} running, {pending} waiting")))];
+    let previews = workspace.limits.map(|limits| format!("{} live of {}", workspace.previews, limits.previews_max));
+    let head = [
+        ("workspace", Some(plain(slug))),
+        ("builds", Some(format!("{running} running, {pending} waiting"))),
+        ("previews", previews),
+    ];
     let rest = match workspace.limits {
         None => vec![("plan", Some(unreadable(workspace.plan_fetched_at, now())))],
         Some(limits) => {

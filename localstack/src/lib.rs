@@ -60,5 +60,6 @@ pub fn routes() -> edge::Routes {
         .merge(complete::routes())
         .merge(heartbeat::routes())
         .merge(logs::routes())
+        .merge(previews::routes())
         .merge(reaper::routes())
 }

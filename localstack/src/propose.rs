@@ -39,6 +39,7 @@ pub fn propose(has: impl Fn(&str) -> bool, url: &str) -> Option<(&'static str, P
         clone_secret: None,
         registry_secrets: std::collections::BTreeMap::new(),
         submodules: false,
+        preview: None,
     };
     Some((file, spec))
 }

@@ -16,8 +16,14 @@ pub const FILE: &str = "callboard.env";
 /// The workspace that a new stack has.
 pub const WORKSPACE: &str = "default";
 /// What it may use: a machine of one's own has no bill.
-const PLAN: PlanLimits =
-    PlanLimits { minutes_per_month: 100_000, build_seconds_max: 1800, running_max: 16, pending_max: 10_000 };
+const PLAN: PlanLimits = PlanLimits {
+    minutes_per_month: 100_000,
+    build_seconds_max: 1800,
+    running_max: 16,
+    pending_max: 10_000,
+    previews_max: 16,
+    preview_seconds_max: 86_400,
+};
 
 /// The tokens of a stack.
 #[derive(Clone)]

@@ -66,7 +66,8 @@ async fn a_first_submit_fetches_the_plan_and_is_decided_by_it() {
     assert_eq!(submit(&board, &api).await.status.as_u16(), 201);
     assert_eq!(submit(&board, &api).await.said(), (429, "queue_full"));
     let seen = shown(&board, &api).await;
-    let limits = json!({ "minutes_per_month": 30, "build_seconds_max": 1800, "running_max": 2, "pending_max": 1 });
+    let limits = json!({ "minutes_per_month": 30, "build_seconds_max": 1800, "running_max": 2, "pending_max": 1,
+        "previews_max": 4, "preview_seconds_max": 86_400 });
     assert_eq!((&seen["limits"], &seen["left_seconds"]), (&limits, &json!(1800)));
     assert!(seen["plan_fetched_at"].is_string());
     assert_eq!((service.asked("new"), service.others()), (1, 0));

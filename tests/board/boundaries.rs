@@ -19,7 +19,7 @@ fn dependencies(folder: &str) -> BTreeSet<String> {
     names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_owned).collect()
 }
 
-const FUNCTIONS: [&str; 7] = ["admission", "board", "claim", "complete", "heartbeat", "logs", "reaper"];
+const FUNCTIONS: [&str; 8] = ["admission", "board", "claim", "complete", "heartbeat", "logs", "previews", "reaper"];
 const LIBRARIES: [&str; 4] = ["edge", "protocol", "rules", "store"];
 
 fn ours(folder: &str) -> BTreeSet<String> {
@@ -93,8 +93,8 @@ fn every_crate_takes_the_workspaces_lints_and_versions() {
 fn the_state_chart_is_the_rules_table() {
     use rules::Status;
     use rules::status::Actor;
-    let chart = read("ARCHITECTURE.md");
-    let arrow = |from: Status, to: Status| chart.contains(&format!("{from} --> {to}"));
+    let chart = chart(0);
+    let arrow = |from: Status, to: Status| chart.contains(&format!("  {from} --> {to}:"));
     for from in Status::ALL {
         for to in Status::ALL {
             let actors = [Actor::Claim, Actor::Complete, Actor::Reaper, Actor::Cancel];
@@ -102,6 +102,29 @@ fn the_state_chart_is_the_rules_table() {
             assert!(from == to || allowed == arrow(*from, *to), "{from} --> {to}");
         }
     }
+}
+
+#[test]
+fn the_chart_of_previews_is_the_rules_table() {
+    use rules::preview::{Actor, State};
+    let chart = chart(1);
+    let words = [(Actor::Host, "host"), (Actor::User, "user"), (Actor::Scheduler, "scheduler")];
+    for (from, to) in State::ALL.iter().flat_map(|from| State::ALL.iter().map(move |to| (*from, *to))) {
+        let arrow = format!("  {from} --> {to}:");
+        let line = chart.lines().find_map(|line| line.strip_prefix(&arrow));
+        for (actor, word) in words {
+            let drawn =
+                line.is_some_and(|who| who.split(';').any(|who| who.trim().split([' ', ',']).next() == Some(word)));
+            assert_eq!(drawn, from.may_become(to, actor), "{from} --> {to} by {word}");
+        }
+    }
+}
+
+/// A state chart of ARCHITECTURE.md.
+fn chart(place: usize) -> String {
+    let text = read("ARCHITECTURE.md");
+    let charts = text.split("```mermaid").skip(1).filter_map(|rest| rest.split("```").next());
+    charts.into_iter().nth(place).expect("a chart").to_owned()
 }
 
 /// Files below `folder` with this ending, without what builds leave.

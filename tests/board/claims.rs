@@ -247,7 +247,7 @@ async fn a_job_has_the_secrets_that_its_pipeline_names_and_the_clone_secret_apar
 #[tokio::test]
 async fn sql_grants_what_the_rule_grants() {
     use rules::Seconds;
-    use rules::budget::{Grant, Plan, Usage, reserve};
+    use rules::budget::{Grant, Plan, PreviewLimits, Usage, reserve};
     let board = Board::new().await;
     let build = board.submit().await;
     seen_a_moment_ago(&board).await;
@@ -278,6 +278,7 @@ async fn sql_grants_what_the_rule_grants() {
             build_seconds_max: Seconds(longest),
             running_max: 100,
             pending_max: 1000,
+            previews: PreviewLimits::default(),
         };
         let usage = Usage {
             charged: Seconds(charged),

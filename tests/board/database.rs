@@ -4,7 +4,7 @@ use crate::Board;
 use rules::{CancelReason, EndReason, Status};
 
 /// Runs `statement` and expects the constraint `name` to refuse it.
-async fn refused(board: &Board, statement: &str, name: &str) {
+pub(crate) async fn refused(board: &Board, statement: &str, name: &str) {
     match board.try_execute(statement).await {
         Err(sqlx::Error::Database(error)) => assert_eq!(error.constraint(), Some(name), "{statement}: {error}"),
         other => panic!("{statement}: {other:?}, expected {name}"),

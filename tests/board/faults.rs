@@ -11,13 +11,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
 /// The functions in a process that dies at a fail point.
-struct Doomed {
+pub(crate) struct Doomed {
     process: Child,
     address: String,
 }
 
 impl Doomed {
-    fn at(board: &Board, point: &str) -> Self {
+    pub(crate) fn at(board: &Board, point: &str) -> Self {
         let url = board.shell.config.database_url.clone();
         let mut process = Command::new(env!("CARGO_BIN_EXE_doomed"))
             .args([point, &url])
@@ -32,7 +32,7 @@ impl Doomed {
     }
 
     /// Sends a request that the process does not live to answer.
-    async fn last_words(mut self, method: &Method, path: &str, token: &str, headers: &str, body: &Value) {
+    pub(crate) async fn last_words(mut self, method: &Method, path: &str, token: &str, headers: &str, body: &Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}content-type: application/json\r\n\
@@ -65,7 +65,7 @@ async fn settled(board: &Board) {
     }
 }
 
-async fn again(board: &Board, method: Method, path: &str, token: &str, body: &Value) -> Answer {
+pub(crate) async fn again(board: &Board, method: Method, path: &str, token: &str, body: &Value) -> Answer {
     settled(board).await;
     board.holds_together().await;
     let answer = board.call(method, path, token, body).await;

@@ -21,6 +21,7 @@ mod lean;
 mod leases;
 mod logs;
 mod outages;
+mod previews;
 mod races;
 mod round_trips;
 mod routing;

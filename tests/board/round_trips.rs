@@ -6,7 +6,7 @@ use std::future::Future;
 use uuid::Uuid;
 
 /// Whether the server counts statements; if not, says so out loud.
-async fn is_counting(board: &Board) -> bool {
+pub(crate) async fn is_counting(board: &Board) -> bool {
     let loaded = "select count(*) from pg_settings where name = 'shared_preload_libraries' and setting like '%pg_stat_statements%'";
     let counting = board.number(loaded).await == 1;
     if !counting {
@@ -17,7 +17,7 @@ async fn is_counting(board: &Board) -> bool {
 
 /// Runs `call` and counts the statements that the server ran for it, transactions' BEGIN and COMMIT among them. Each is a
 /// round trip.
-async fn count<T>(board: &Board, call: impl Future<Output = T>) -> i64 {
+pub(crate) async fn count<T>(board: &Board, call: impl Future<Output = T>) -> i64 {
     board.execute("create extension if not exists pg_stat_statements").await;
     let ours = "dbid = (select oid from pg_database where datname = current_database())";
     let reset = format!(

@@ -1,6 +1,7 @@
 //! The command as it is typed: a real process, against a small board that says what the test wants.
 
 mod follow;
+mod preview;
 #[path = "../../../tests/skipped.rs"]
 mod skipped;
 mod up;

@@ -169,6 +169,7 @@ fn made_of(submit: Submit, source: Source, shell: &Shell) -> Result<NewBuild, Re
         registry_secrets: spec.registry_secrets,
         requires: spec.requires,
         retry_of: None,
+        preview: spec.preview,
         timeout_seconds: spec.timeout_seconds.unwrap_or(longest).min(longest),
     })
 }

@@ -12,7 +12,7 @@ use protocol::admin::{CreatedToken, NewToken, PutWorkspace, TokenKind, Tokens, W
 use protocol::pipeline_problems::slug_problem;
 use protocol::worker::Secret;
 use protocol::workspace::{PlanLimits, Workspace};
-use rules::billing::{BUILD_SECONDS_MAX, BUILDS_MAX, MINUTES_PER_MONTH};
+use rules::billing::{BUILD_SECONDS_MAX, BUILDS_MAX, MINUTES_PER_MONTH, PREVIEW_SECONDS_MAX, PREVIEWS_MAX};
 use store::{tokens, workers, workspaces};
 
 /// All workspaces, by name.
@@ -126,6 +126,8 @@ fn check_plan(prefix: &str, plan: &PlanLimits) -> Result<(), Rejection> {
         ("build_seconds_max", plan.build_seconds_max, BUILD_SECONDS_MAX),
         ("running_max", plan.running_max, BUILDS_MAX),
         ("pending_max", plan.pending_max, BUILDS_MAX),
+        ("previews_max", plan.previews_max, PREVIEWS_MAX),
+        ("preview_seconds_max", plan.preview_seconds_max, PREVIEW_SECONDS_MAX),
     ] {
         if !range.contains(&value) {
             let detail = format!("a number from {} to {}", range.start(), range.end());

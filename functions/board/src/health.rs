@@ -49,6 +49,13 @@ fn text(gauges: &Gauges) -> String {
             gauges.oldest_pending_age_seconds,
         ),
         ("callboard_last_sweep_age_seconds", "How long ago the last sweep was.", gauges.last_sweep_age_seconds),
+        ("callboard_previews_live", "Previews that start or run.", Some(gauges.previews_live as f64)),
+        (
+            "callboard_previews_destroying",
+            "Previews that their hosts are to end.",
+            Some(gauges.previews_destroying as f64),
+        ),
+        ("callboard_port_leases", "Ports that are leased for previews.", Some(gauges.port_leases as f64)),
     ] {
         if let Some(value) = value {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");

@@ -15,7 +15,7 @@ pub(crate) async fn read(State(shell): State<Shell>, api: Api) -> Result<Json<Wo
 
 /// A workspace as it is shown.
 pub(crate) fn shown(standing: Standing) -> Workspace {
-    let Standing { slug, plan, plan_fetched_at, usage, .. } = standing;
+    let Standing { slug, plan, plan_fetched_at, usage, previews } = standing;
     Workspace {
         slug,
         limits: plan.map(limits),
@@ -25,6 +25,7 @@ pub(crate) fn shown(standing: Standing) -> Workspace {
         left_seconds: plan.map(|plan| left(plan, usage.charged).0),
         running: usage.running,
         pending: usage.pending,
+        previews,
     }
 }
 
@@ -35,5 +36,7 @@ pub(crate) fn limits(plan: Plan) -> PlanLimits {
         build_seconds_max: plan.build_seconds_max.0,
         running_max: plan.running_max,
         pending_max: plan.pending_max,
+        previews_max: plan.previews.live_max,
+        preview_seconds_max: plan.previews.seconds_max.0,
     }
 }

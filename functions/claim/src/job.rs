@@ -1,12 +1,10 @@
 //! A claimed build as its worker receives it.
 
-use edge::seal::Sealed;
 use edge::{Rejection, Shell, WorkerToken};
 use protocol::worker::{Job, Secret};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use store::builds::{self, Standing};
-use store::claims::{self, Taken};
+use store::claims::Taken;
 use uuid::Uuid;
 
 /// Why a claimed build has no job: how it ended.
@@ -22,8 +20,10 @@ pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Re
 /// left out, and the logs say so.
 pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
     let Taken { build, workspace, spec, .. } = taken;
-    let mut opened = open(shell, workspace, taken.sealed);
+    let mut opened = shell.open(workspace, taken.sealed);
     let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
+    let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
+    let registry_secrets = spec.registry_secrets.into_iter().filter_map(of_registry).collect();
     opened.retain(|name, _| spec.secrets.contains(name));
     let timing = &shell.config.timing;
     Job {
@@ -35,8 +35,8 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         steps: spec.steps,
         env: spec.env,
         secrets: opened,
-        registry_secrets: BTreeMap::new(),
         clone_secret,
+        registry_secrets,
         log_token: Secret(shell.seal.log_token(build, &token.id)),
         lease_ttl_ms: ms(timing.lease),
         lease_grace_ms: ms(timing.lease_grace),
@@ -44,20 +44,8 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         deadline_in_ms: u64::try_from(taken.deadline_in_ms).unwrap_or(0),
         max_duration_seconds: u32::try_from(taken.max_duration_seconds).unwrap_or(0),
         log: shell.config.log,
+        preview: spec.preview,
     }
-}
-
-fn open(shell: &Shell, workspace: Uuid, sealed: Vec<claims::Sealed>) -> BTreeMap<String, Secret> {
-    let mut opened = BTreeMap::new();
-    for claims::Sealed { name, key_id, nonce, ciphertext } in sealed {
-        match shell.seal.open(workspace, &name, &Sealed::from_hex(key_id, &nonce, &ciphertext)) {
-            Ok(value) => {
-                opened.insert(name, Secret(value));
-            }
-            Err(error) => tracing::error!(%error, secret.name = %name, workspace.id = %workspace, "secret left out"),
-        }
-    }
-    opened
 }
 
 fn ms(duration: Duration) -> u64 {

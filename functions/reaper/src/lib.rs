@@ -5,6 +5,7 @@
 //! write repeats in its guard what was found.
 
 mod plans;
+mod previews;
 mod sweep;
 
 pub use sweep::sweep;
@@ -20,7 +21,7 @@ pub fn routes() -> Routes {
     Routes::new().routes(routes!(sweep_now))
 }
 
-/// Sweeps now.
+/// Sweeps now, previews too, whenever they were last cleaned up.
 #[utoipa::path(
     post,
     path = "/api/v1/admin/sweep",
@@ -31,5 +32,5 @@ pub fn routes() -> Routes {
     )
 )]
 async fn sweep_now(State(shell): State<Shell>, _: Operator) -> Result<Json<Swept>, Rejection> {
-    sweep(&shell).await.map(Json)
+    sweep::sweep_for(&shell, sweep::Asked::ByOperator).await.map(Json)
 }

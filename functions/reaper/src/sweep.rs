@@ -1,6 +1,6 @@
 //! One sweep: after the pause rule, each kind of what is due, in its order.
 
-use crate::plans;
+use crate::{plans, previews};
 use edge::{Rejection, Shell};
 use protocol::EndReason;
 use protocol::admin::Swept;
@@ -13,13 +13,24 @@ use uuid::Uuid;
 /// How many batches of one kind a sweep works through; what is left is the next sweep's.
 pub(crate) const BATCHES_MAX: usize = 20;
 
-/// Sweeps the board once.
+/// Sweeps the board once, as the schedule has it.
 ///
 /// # Errors
 ///
 /// [`Rejection::Store`] if the database could not be asked what is due. A row that could not be ended is counted in
 /// `errors`, and the next sweep tries it again.
 pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
+    sweep_for(shell, Asked::BySchedule).await
+}
+
+/// Who asks for a sweep. An operator's cleans previews up whether or not that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    BySchedule,
+    ByOperator,
+}
+
+pub(crate) async fn sweep_for(shell: &Shell, asked: Asked) -> Result<Swept, Rejection> {
     let paused = sweeps::begin(&shell.store, &shell.config.timing).await?;
     let mut swept = Swept { paused, ..Swept::default() };
     if !paused {
@@ -31,6 +42,8 @@ pub async fn sweep(shell: &Shell) -> Result<Swept, Rejection> {
     roll_month(shell).await?;
     expire(shell, &mut swept).await?;
     end_unrunnable(shell, &mut swept).await?;
+    // Before builds are purged: those whose preview goes now go with it.
+    previews::tend(shell, asked, &mut swept).await?;
     purge(shell, &mut swept).await?;
     sweeps::forget(&shell.store, &shell.config.timing).await?;
     sweeps::forget_queues(&shell.store).await?;
@@ -52,6 +65,9 @@ fn tell(swept: &Swept) {
         sweep.purged = swept.purged,
         sweep.plans_failed = swept.plans_failed,
         sweep.plans_lapsed = swept.plans_lapsed,
+        sweep.previews_expired = swept.previews_expired,
+        sweep.previews_lost = swept.previews_lost,
+        sweep.previews_purged = swept.previews_purged,
         sweep.errors = swept.errors,
         sweep.paused = swept.paused,
         "swept"

@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// Every variable of a number, with the least and the most that it may be.
-    const NUMBERS: [(&str, u64, u64); 21] = [
+    const NUMBERS: [(&str, u64, u64); 26] = [
         ("CALLBOARD_DATABASE_CONNECTIONS", 1, 1000),
         ("CALLBOARD_BATCH_MAX", 1, 1000),
         ("CALLBOARD_LEASE_MS", 1000, 86_400_000),
@@ -172,6 +172,11 @@ mod tests {
         ("CALLBOARD_IDEMPOTENCY_MS", 1000, 315_360_000_000),
         ("CALLBOARD_BILLING_REFRESH_MS", 1000, 86_400_000),
         ("CALLBOARD_BILLING_STALE_MS", 1000, 86_400_000),
+        ("CALLBOARD_PREVIEW_SYNC_EVERY_MS", 100, 86_400_000),
+        ("CALLBOARD_PREVIEW_CLEANUP_EVERY_MS", 0, 86_400_000),
+        ("CALLBOARD_PREVIEW_RETENTION_MS", 0, 315_360_000_000),
+        ("CALLBOARD_HOST_LOST_MS", 1000, 315_360_000_000),
+        ("CALLBOARD_HOST_FORGOTTEN_MS", 1000, 315_360_000_000),
         ("CALLBOARD_BILLING_TIMEOUT_MS", 1, 10_000),
         ("CALLBOARD_LOG_CHUNK_BYTES", 1024, 524_288),
         ("CALLBOARD_LOG_BATCH_BYTES", 1024, 524_288),

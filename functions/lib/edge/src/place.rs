@@ -71,9 +71,15 @@ fn lacks_minutes(plan: Plan, usage: Usage, head: Seconds) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rules::budget::PreviewLimits;
 
-    const PLAN: Plan =
-        Plan { seconds_per_month: Seconds(6000), build_seconds_max: Seconds(1800), running_max: 1, pending_max: 9 };
+    const PLAN: Plan = Plan {
+        seconds_per_month: Seconds(6000),
+        build_seconds_max: Seconds(1800),
+        running_max: 1,
+        pending_max: 9,
+        previews: PreviewLimits { live_max: 4, seconds_max: Seconds(86_400) },
+    };
 
     fn bubblewrap(labels: &[&str]) -> Able {
         Able { isolation: vec!["bubblewrap".into()], labels: labels.iter().map(|label| (*label).to_owned()).collect() }

@@ -39,6 +39,9 @@ pub enum Rejection {
     /// 409: a retry of a build that has not ended.
     #[error("build not final")]
     BuildNotFinal,
+    /// 409: a preview that neither starts nor runs can't be extended.
+    #[error("preview ended: {0}")]
+    PreviewEnded(rules::preview::State),
     /// 409: plans come from the billing service, not from operators.
     #[error("billed elsewhere")]
     BilledElsewhere,
@@ -111,6 +114,9 @@ impl Rejection {
             Self::BuildNotFinal => {
                 (S::CONFLICT, Code::BuildNotFinal, "the build has not ended; cancel it first".into())
             }
+            Self::PreviewEnded(state) => {
+                (S::CONFLICT, Code::PreviewEnded, format!("the preview is {state}; build again to get another"))
+            }
             Self::BilledElsewhere => (
                 S::CONFLICT,
                 Code::BilledElsewhere,
@@ -140,7 +146,7 @@ impl Rejection {
                 "the workspace's plan can't be read; try again".into(),
             ),
             Self::TryAgain => {
-                (S::SERVICE_UNAVAILABLE, Code::Unavailable, "two calls about this build met; try again".into())
+                (S::SERVICE_UNAVAILABLE, Code::Unavailable, "two calls about the same thing met; try again".into())
             }
             Self::NotMigrated => (
                 S::SERVICE_UNAVAILABLE,
@@ -173,6 +179,7 @@ impl Rejection {
             | Self::MinutesExhausted
             | Self::NotFound
             | Self::BuildNotFinal
+            | Self::PreviewEnded(_)
             | Self::BilledElsewhere
             | Self::ConcurrentUpdate
             | Self::TooLarge(_)

@@ -2,9 +2,12 @@
 
 use crate::billing::Billing;
 use crate::config::{BadSetting, Config};
-use crate::seal::Seal;
+use crate::seal::{Seal, Sealed};
+use protocol::worker::Secret;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::Store;
+use uuid::Uuid;
 
 /// A function's surroundings; cheap to clone.
 #[derive(Clone)]
@@ -31,5 +34,22 @@ impl Shell {
         let seal = Seal::new(&config.secrets_key);
         let billing = Billing::new(&config)?;
         Ok(Self { store, config: Arc::new(config), seal, billing })
+    }
+
+    /// Opens a workspace's secrets for the worker that is to have them. One that can't be opened is left out, and the logs say so.
+    #[must_use]
+    pub fn open(&self, workspace: Uuid, sealed: Vec<store::claims::Sealed>) -> BTreeMap<String, Secret> {
+        let mut opened = BTreeMap::new();
+        for store::claims::Sealed { name, key_id, nonce, ciphertext } in sealed {
+            match self.seal.open(workspace, &name, &Sealed::from_hex(key_id, &nonce, &ciphertext)) {
+                Ok(value) => {
+                    opened.insert(name, Secret(value));
+                }
+                Err(error) => {
+                    tracing::error!(%error, secret.name = %name, workspace.id = %workspace, "secret left out")
+                }
+            }
+        }
+        opened
     }
 }

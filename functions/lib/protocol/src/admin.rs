@@ -165,6 +165,15 @@ pub struct Swept {
     /// Plans taken out of effect because they are stale.
     #[serde(default)]
     pub plans_lapsed: u64,
+    /// Previews whose time is over.
+    #[serde(default)]
+    pub previews_expired: u64,
+    /// Previews that failed because their host is lost.
+    #[serde(default)]
+    pub previews_lost: u64,
+    /// Destroyed previews that were purged.
+    #[serde(default)]
+    pub previews_purged: u64,
     /// Whether ends are held back after an outage.
     pub paused: bool,
     /// Rows that could not be ended; the next sweep tries again.

@@ -10,6 +10,7 @@ mod object;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod pipeline_problems;
+pub mod preview;
 pub mod problem;
 pub mod worker;
 pub mod workspace;

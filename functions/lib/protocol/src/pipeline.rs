@@ -50,6 +50,43 @@ fn host() -> String {
     "host".into()
 }
 
+/// A live preview: a service that is started from a build's workspace once the build has succeeded, and is ended when its time
+/// is over. It sees the build's variables and its pipeline's secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewSpec {
+    /// The image to run in; `host` is a sandbox over the worker's own system.
+    #[serde(default = "host")]
+    pub image: String,
+    /// Shell commands, in order; the last one is the service.
+    pub commands: Vec<String>,
+    /// The port that the service listens on, 1 to 65535.
+    #[schema(minimum = 1)]
+    pub port: u16,
+    /// What is asked of the service until it answers with a status below 400.
+    #[serde(default = "root")]
+    pub health_path: String,
+    /// How long it lives, in seconds; at most as long as the plan allows.
+    #[serde(default = "an_hour")]
+    pub ttl_seconds: u32,
+    /// Variables of the service; they win over the build's.
+    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    pub env: Env,
+    /// Whether what is left of one that failed is kept, stopped, until somebody destroys it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retain_failed: bool,
+}
+
+/// How long a preview lives whose pipeline does not say, in seconds.
+pub const PREVIEW_TTL_SECONDS: u32 = 3600;
+
+fn root() -> String {
+    "/".into()
+}
+fn an_hour() -> u32 {
+    PREVIEW_TTL_SECONDS
+}
+
 /// A pipeline as a caller sets it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +121,9 @@ pub struct PipelineSpec {
     /// Whether the clone brings submodules.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submodules: bool,
+    /// What is started once a build has succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<PreviewSpec>,
 }
 
 fn head() -> String {

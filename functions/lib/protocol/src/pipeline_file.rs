@@ -6,6 +6,7 @@
 mod duration;
 mod fault;
 mod fields;
+mod preview;
 mod step;
 mod write;
 mod yaml;
@@ -51,6 +52,7 @@ const KEYS: &[&str] = &[
     "registry_secrets",
     "submodules",
     "steps",
+    "preview",
 ];
 
 /// Reads a pipeline file.
@@ -80,6 +82,7 @@ fn spec(fields: &Fields<'_>, given: Given<'_>, reader: &mut Reader) -> PipelineS
         clone_secret: fields.get("clone_secret").and_then(|field| secret(&field, reader)),
         registry_secrets: fields.get("registry_secrets").map(|field| registries(&field, reader)).unwrap_or_default(),
         submodules: fields.get("submodules").is_some_and(|field| reader.flag(&field)),
+        preview: fields.get("preview").map(|field| preview::preview(&field, reader)),
     }
 }
 

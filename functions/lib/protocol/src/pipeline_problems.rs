@@ -1,7 +1,7 @@
 //! Whether a pipeline can be: every rule of `rules::pipeline` and `rules::runnable`, with the path of each field that
 //! breaks one. Values are not repeated, since a variable's may be secret.
 
-use crate::pipeline::{Env, PipelineSpec, Step};
+use crate::pipeline::{Env, PipelineSpec, PreviewSpec, Step};
 use rules::pipeline::{
     COMMAND_MAX_BYTES, COMMANDS_MAX, ENV_MAX, STEPS_MAX, is_env_name, is_env_value, is_slug, is_step_name,
 };
@@ -36,6 +36,12 @@ pub fn is_registry(registry: &str) -> bool {
         && registry.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':' | b'[' | b']'))
 }
 
+/// Whether `path` may be asked of a preview's service: `/` and visible ASCII characters, at most 1,024 in all, no fragment.
+#[must_use]
+pub fn is_health_path(path: &str) -> bool {
+    path.starts_with('/') && path.len() <= 1024 && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+}
+
 /// What is wrong with the name of a pipeline, if anything.
 #[must_use]
 pub fn slug_problem(slug: &str) -> Option<&'static str> {
@@ -56,6 +62,9 @@ impl PipelineSpec {
         timeout("timeout_seconds", self.timeout_seconds, &mut found);
         labels(&self.requires, &mut found);
         self.secret_problems(&mut found);
+        if let Some(spec) = &self.preview {
+            preview(spec, &mut found);
+        }
         found
     }
 
@@ -128,6 +137,21 @@ fn step(path: &str, step: &Step, found: &mut Problems) {
     commands(&format!("{path}.commands"), &step.commands, found);
     env(&format!("{path}.env"), &step.env, found);
     timeout(&format!("{path}.timeout_seconds"), step.timeout_seconds, found);
+}
+
+fn preview(preview: &PreviewSpec, found: &mut Problems) {
+    if !is_image(&preview.image) {
+        found.add("preview.image", "not an image; write host, or a name such as rust:1.95");
+    }
+    commands("preview.commands", &preview.commands, found);
+    if preview.port == 0 {
+        found.add("preview.port", "1 to 65535");
+    }
+    if !is_health_path(&preview.health_path) {
+        found.add("preview.health_path", "a path that begins with /, of at most 1,024 visible ASCII characters");
+    }
+    timeout("preview.ttl_seconds", Some(preview.ttl_seconds), found);
+    env("preview.env", &preview.env, found);
 }
 
 fn commands(path: &str, commands: &[String], found: &mut Problems) {

@@ -48,6 +48,8 @@ codes! {
     LogGap = "log_gap",
     /// 409: chunks up to `last_seq` are missing; go on from `expected_seq`.
     LogsMissing = "logs_missing",
+    /// 409: the preview is neither starting nor running, so that it can't be extended.
+    PreviewEnded = "preview_ended",
     /// 409: plans come from the billing service; set it there.
     BilledElsewhere = "billed_elsewhere",
     /// 409: a thing of that name exists already.

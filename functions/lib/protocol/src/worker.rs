@@ -2,7 +2,7 @@
 
 use crate::build::StepResult;
 use crate::log::Chunk;
-use crate::pipeline::{Env, Step};
+use crate::pipeline::{Env, PreviewSpec, Step};
 use rules::{CancelReason, EndReason, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,6 +107,9 @@ pub struct Job {
     pub max_duration_seconds: u32,
     /// How logs are to be sent.
     pub log: LogLimits,
+    /// What is started after success: the workspace is to be kept for it, and named in the next sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<PreviewSpec>,
 }
 
 fn lease_grace_ms() -> u64 {

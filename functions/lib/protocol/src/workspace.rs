@@ -25,6 +25,9 @@ pub struct Workspace {
     pub running: u32,
     /// Waiting builds.
     pub pending: u32,
+    /// Previews that have one of the plan's places: those that start or run.
+    #[serde(default)]
+    pub previews: u32,
 }
 
 /// What a plan allows.
@@ -42,6 +45,12 @@ pub struct PlanLimits {
     /// Builds that may wait at once.
     #[serde(default = "thousand")]
     pub pending_max: u32,
+    /// Previews that may live at once.
+    #[serde(default = "four")]
+    pub previews_max: u32,
+    /// The longest that one preview may live, in seconds (at most 86,400); an extension counts from when it is made.
+    #[serde(default = "a_day")]
+    pub preview_seconds_max: u32,
 }
 
 fn half_an_hour() -> u32 {
@@ -52,6 +61,9 @@ fn four() -> u32 {
 }
 fn thousand() -> u32 {
     1000
+}
+fn a_day() -> u32 {
+    86_400
 }
 
 /// A secret's new value.

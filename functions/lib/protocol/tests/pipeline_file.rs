@@ -1,7 +1,7 @@
 //! The pipeline file: what is read from it, where each fault is seen, and that what is written reads the same.
 
 use proptest::prelude::*;
-use protocol::pipeline::{Env, Network, PipelineSpec, Step};
+use protocol::pipeline::{Env, Network, PipelineSpec, PreviewSpec, Step};
 use protocol::pipeline_file::{BadDuration, Given, PipelineFile, parse, parse_duration, spell_duration, write};
 
 const WHOLE: &str = r#"
@@ -228,7 +228,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(steps in steps(), value in "[^\\x00]{0,60}", submodules: bool) {
+    fn what_is_written_reads_the_same(steps in steps(), value in "[^\\x00]{0,60}", submodules: bool, preview: bool) {
         let spec = PipelineSpec {
             repository: "https://h:8443/a/b.git".into(),
             default_ref: "on".into(),
@@ -240,6 +240,15 @@ proptest! {
             clone_secret: Some("C".into()),
             registry_secrets: [("host:5000".into(), "R".into())].into(),
             submodules,
+            preview: preview.then(|| PreviewSpec {
+                image: "nginx:1".into(),
+                commands: vec!["serve 80".into()],
+                port: 80,
+                health_path: "/up?a=b".into(),
+                ttl_seconds: 5400,
+                env: Env::from([("B".into(), "2".into())]),
+                retain_failed: submodules,
+            }),
         };
         let text = write("null", &spec);
         let back = parse(&text, Given::default()).map_err(|faults| TestCaseError::fail(format!("{faults}\n{text}")))?;
@@ -255,4 +264,37 @@ proptest! {
     fn a_spelled_duration_reads_the_same(seconds in 1u32..=86_400) {
         prop_assert_eq!(parse_duration(&spell_duration(seconds)), Ok(seconds));
     }
+}
+
+const PREVIEW: &str = "name: a\nrepository: https://h/r\nsteps: [{name: t, run: x}]\npreview:\n";
+
+#[test]
+fn a_preview_is_read_with_its_defaults() {
+    let spec = |rest: &str| read(&format!("{PREVIEW}{rest}")).spec.preview.expect("a preview");
+    let plain = spec("  run: serve\n  port: 8080\n");
+    assert_eq!((plain.image.as_str(), plain.health_path.as_str(), plain.ttl_seconds), ("host", "/", 3600));
+    assert_eq!((plain.commands, plain.port, plain.retain_failed), (vec!["serve".to_owned()], 8080, false));
+    let whole = spec(
+        "  image: node:22\n  run: [npm ci, npm start]\n  port: 3000\n  health_path: /up\n  ttl: 2h\n  env: {A: 1.10}\n  retain_failed: true\n",
+    );
+    assert_eq!((whole.image.as_str(), whole.health_path.as_str(), whole.ttl_seconds), ("node:22", "/up", 7200));
+    assert_eq!((whole.env["A"].as_str(), whole.retain_failed), ("1.10", true));
+}
+
+#[test]
+fn a_fault_in_a_preview_is_told_at_its_line_and_key() {
+    let check = |rest: &str, expected: &str| check(&format!("{PREVIEW}{rest}"), expected);
+    check("  port: 80\n", "f:4:1: preview.run: is missing");
+    check("  run: x\n", "f:4:1: preview.port: is missing");
+    for port in ["0", "65536", "http", "+80", "80.0"] {
+        check(&format!("  run: x\n  port: {port}\n"), "f:6:3: preview.port: ");
+    }
+    check("  run: x\n  port: 80\n  health_path: up\n", "f:7:3: preview.health_path: \"up\" is not a path");
+    check("  run: x\n  port: 80\n  ttl: 25h\n", "f:7:3: preview.ttl: \"25h\" is longer than a day");
+    check("  run: x\n  port: 80\n  timeout: 1h\n", "f:7:3: preview.timeout: is not a key that belongs here");
+    check(
+        "  run: x\n  port: 80\n  retain_failed: yes\n",
+        "f:7:3: preview.retain_failed: \"yes\" is neither true nor false",
+    );
+    check("  run: x\n  port: 80\n  env: {CALLBOARD_X: 1}\n", "f:7:9: preview.env.CALLBOARD_X: can't name a variable");
 }

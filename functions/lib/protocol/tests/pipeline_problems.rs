@@ -1,6 +1,6 @@
 //! What `PipelineSpec::problems` finds, and where.
 
-use protocol::pipeline::{Network, PipelineSpec, Step};
+use protocol::pipeline::{Network, PipelineSpec, PreviewSpec, Step};
 use std::collections::BTreeMap;
 
 fn step(name: &str) -> Step {
@@ -26,6 +26,7 @@ fn check(change: impl FnOnce(&mut PipelineSpec), fields: &[&str]) {
         clone_secret: None,
         registry_secrets: BTreeMap::new(),
         submodules: false,
+        preview: None,
     };
     change(&mut spec);
     let found: Vec<String> = spec.problems().into_iter().map(|(path, _)| path).collect();
@@ -127,4 +128,36 @@ fn no_detail_repeats_a_value() {
     .unwrap();
     spec.env = variable("A", "hunter2\0");
     assert!(spec.problems().len() == 3 && spec.problems().iter().all(|(_, detail)| !detail.contains("hunter2")));
+}
+
+fn preview(change: impl FnOnce(&mut PreviewSpec), fields: &[&str]) {
+    let mut preview = PreviewSpec {
+        image: "host".into(),
+        commands: vec!["serve".into()],
+        port: 8080,
+        health_path: "/healthz?full=1".into(),
+        ttl_seconds: 60,
+        env: BTreeMap::new(),
+        retain_failed: false,
+    };
+    change(&mut preview);
+    check(|spec| spec.preview = Some(preview), fields);
+}
+
+#[test]
+fn a_preview_names_a_command_a_port_a_path_and_a_time() {
+    preview(|_| (), &[]);
+    preview(|preview| preview.commands.clear(), &["preview.commands"]);
+    preview(|preview| preview.commands.push(" ".into()), &["preview.commands[1]"]);
+    preview(|preview| preview.port = 0, &["preview.port"]);
+    preview(|preview| preview.image = "-v".into(), &["preview.image"]);
+    for path in ["", "x", "http://h/", "/ ", "/#top", "/\r\nHost: x", "/é"] {
+        preview(|preview| preview.health_path = path.into(), &["preview.health_path"]);
+    }
+    for (seconds, fields) in
+        [(0, &["preview.ttl_seconds"][..]), (1, &[]), (86_400, &[]), (86_401, &["preview.ttl_seconds"])]
+    {
+        preview(|preview| preview.ttl_seconds = seconds, fields);
+    }
+    preview(|preview| preview.env = variable("A B", "x"), &["preview.env.A B"]);
 }

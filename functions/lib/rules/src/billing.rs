@@ -1,6 +1,6 @@
 //! What a billing service says of a plan, when it is asked, and how long its answer counts (SPEC.md, Budget; docs/billing.md).
 
-use crate::budget::Plan;
+use crate::budget::{Plan, PreviewLimits};
 use crate::{Seconds, Timestamp, Timing};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,6 +11,10 @@ pub const MINUTES_PER_MONTH: RangeInclusive<u32> = 0..=35_000_000;
 pub const BUILD_SECONDS_MAX: RangeInclusive<u32> = 1..=86_400;
 /// How many builds a plan may let run or wait at once.
 pub const BUILDS_MAX: RangeInclusive<u32> = 0..=100_000_000;
+/// How many previews a plan may let live at once.
+pub const PREVIEWS_MAX: RangeInclusive<u32> = 0..=1_000_000;
+/// The longest that a plan may let a preview live, in seconds: at most a day, which may be put off again and again.
+pub const PREVIEW_SECONDS_MAX: RangeInclusive<u32> = 1..=86_400;
 
 /// How long nobody asks after a first failure, at most; it doubles with each further one.
 pub const BACK_OFF_FIRST: Duration = Duration::from_secs(2);
@@ -53,9 +57,9 @@ unreadable! {
     TooLarge = "too_large",
     /// Not one JSON object.
     NotJson = "not_json",
-    /// One of the four numbers is not there.
+    /// One of the four numbers about builds is not there.
     Missing = "missing",
-    /// One of the four is not a whole number, or not one that a plan may have.
+    /// A number is not a whole one, or not one that a plan may have.
     Invalid = "invalid",
 }
 
@@ -70,7 +74,7 @@ pub enum Given {
     Other,
 }
 
-/// The four fields of an answer that count; any others are ignored.
+/// The fields of an answer that count; any others are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// `minutes_per_month`.
@@ -81,6 +85,10 @@ pub struct Answer {
     pub running_max: Given,
     /// `pending_max`.
     pub pending_max: Given,
+    /// `previews_max`; may be missing.
+    pub previews_max: Given,
+    /// `preview_seconds_max`; may be missing.
+    pub preview_seconds_max: Given,
 }
 
 /// Checks what comes before an answer's body: the status must be 200, the media type `application/json`, with parameters or
@@ -103,7 +111,7 @@ pub fn check_head(status: u16, content_type: Option<&str>) -> Result<(), Unreada
 ///
 /// [`Unreadable::Missing`] before [`Unreadable::Invalid`].
 pub fn read(answer: Answer) -> Result<Plan, Unreadable> {
-    let Answer { minutes_per_month, build_seconds_max, running_max, pending_max } = answer;
+    let Answer { minutes_per_month, build_seconds_max, running_max, pending_max, .. } = answer;
     if [minutes_per_month, build_seconds_max, running_max, pending_max].contains(&Given::Nothing) {
         return Err(Unreadable::Missing);
     }
@@ -112,6 +120,17 @@ pub fn read(answer: Answer) -> Result<Plan, Unreadable> {
         build_seconds_max: Seconds(within(build_seconds_max, &BUILD_SECONDS_MAX)?),
         running_max: within(running_max, &BUILDS_MAX)?,
         pending_max: within(pending_max, &BUILDS_MAX)?,
+        previews: previews(answer)?,
+    })
+}
+
+/// A service that knows nothing of previews gives what plans have that say nothing of them.
+fn previews(answer: Answer) -> Result<PreviewLimits, Unreadable> {
+    let usual = PreviewLimits::default();
+    let or = |given: Given, usual: u32| if given == Given::Nothing { Given::Whole(i128::from(usual)) } else { given };
+    Ok(PreviewLimits {
+        live_max: within(or(answer.previews_max, usual.live_max), &PREVIEWS_MAX)?,
+        seconds_max: Seconds(within(or(answer.preview_seconds_max, usual.seconds_max.0), &PREVIEW_SECONDS_MAX)?),
     })
 }
 
@@ -191,6 +210,8 @@ mod tests {
         build_seconds_max: Given::Whole(1800),
         running_max: Given::Whole(4),
         pending_max: Given::Whole(1000),
+        previews_max: Given::Nothing,
+        preview_seconds_max: Given::Nothing,
     };
 
     #[test]
@@ -200,6 +221,7 @@ mod tests {
             build_seconds_max: Seconds(1800),
             running_max: 4,
             pending_max: 1000,
+            previews: PreviewLimits::default(),
         };
         assert_eq!(read(ANSWER), Ok(plan));
     }
@@ -218,6 +240,10 @@ mod tests {
         edges(&longest, 1, 86_400);
         edges(&running, 0, 100_000_000);
         edges(&pending, 0, 100_000_000);
+        let previews = |number| read(Answer { previews_max: Given::Whole(number), ..ANSWER }).is_ok();
+        let live = |number| read(Answer { preview_seconds_max: Given::Whole(number), ..ANSWER }).is_ok();
+        edges(&previews, 0, 1_000_000);
+        edges(&live, 1, 86_400);
     }
 
     #[test]
@@ -315,7 +341,7 @@ mod tests {
         fn what_is_read_is_what_was_said_to_the_letter_or_nothing(
             minutes_per_month in given(), build_seconds_max in given(), running_max in given(), pending_max in given(),
         ) {
-            let answer = Answer { minutes_per_month, build_seconds_max, running_max, pending_max };
+            let answer = Answer { minutes_per_month, build_seconds_max, running_max, pending_max, ..ANSWER };
             if let Ok(plan) = read(answer) {
                 prop_assert_eq!(Given::Whole(i128::from(plan.seconds_per_month.0 / 60)), minutes_per_month);
                 prop_assert_eq!(Given::Whole(i128::from(plan.build_seconds_max.0)), build_seconds_max);

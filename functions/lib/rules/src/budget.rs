@@ -13,6 +13,24 @@ pub struct Plan {
     pub running_max: u32,
     /// How many builds may wait at once.
     pub pending_max: u32,
+    /// What it allows of live previews.
+    pub previews: PreviewLimits,
+}
+
+/// What a plan allows of live previews.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviewLimits {
+    /// How many may live at once: those that start or run.
+    pub live_max: u32,
+    /// The longest that one may live from any moment on.
+    pub seconds_max: Seconds,
+}
+
+impl Default for PreviewLimits {
+    /// 4 at once, each a day: what plans have that say nothing of previews.
+    fn default() -> Self {
+        Self { live_max: 4, seconds_max: Seconds(86_400) }
+    }
 }
 
 /// What is used of it: the numbers on the workspace's row.
@@ -112,8 +130,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLAN: Plan =
-        Plan { seconds_per_month: Seconds(6000), build_seconds_max: Seconds(1800), running_max: 2, pending_max: 3 };
+    const PLAN: Plan = Plan {
+        seconds_per_month: Seconds(6000),
+        build_seconds_max: Seconds(1800),
+        running_max: 2,
+        pending_max: 3,
+        previews: PreviewLimits { live_max: 4, seconds_max: Seconds(86_400) },
+    };
 
     fn used(charged: u32, reserved: u32, running: u32) -> Usage {
         Usage { charged: Seconds(charged), reserved: Seconds(reserved), running, pending: 0 }
@@ -158,7 +181,7 @@ mod tests {
         fn a_workspace_never_spends_more_than_its_plan(
             month in 1_u32..20_000, max in 1_u32..4000, asks in prop::collection::vec((1_u32..4000, 0_u64..5_000_000, any::<bool>()), 1..60),
         ) {
-            let plan = Plan { seconds_per_month: Seconds(month), build_seconds_max: Seconds(max), running_max: 5, pending_max: 0 };
+            let plan = Plan { seconds_per_month: Seconds(month), build_seconds_max: Seconds(max), running_max: 5, pending_max: 0, previews: PreviewLimits::default() };
             let mut usage = Usage::default();
             let mut held: Vec<Seconds> = Vec::new();
             for (timeout, ran_ms, ends) in asks {

@@ -10,6 +10,7 @@ pub mod fairness;
 pub mod lease;
 pub mod logs;
 pub mod pipeline;
+pub mod preview;
 pub mod routing;
 pub mod runnable;
 pub mod status;

@@ -37,6 +37,16 @@ pub struct Timing {
     pub billing_refresh: Duration,
     /// How old its answer may be before the plan counts as unreadable (15 min).
     pub billing_stale: Duration,
+    /// How often a host that holds previews calls (10 s).
+    pub preview_sync_every: Duration,
+    /// How often the scheduler cleans previews up (30 s); zero: never, unless an operator sweeps.
+    pub preview_cleanup_every: Duration,
+    /// How long destroyed previews are kept (90 d); zero: for ever.
+    pub preview_retention: Duration,
+    /// How long after its last sync a host counts as lost (15 min).
+    pub host_lost: Duration,
+    /// How long after its last sync nobody waits any more for a host to confirm what it was to destroy (7 d).
+    pub host_forgotten: Duration,
 }
 
 impl Default for Timing {
@@ -56,6 +66,11 @@ impl Default for Timing {
             idempotency: s(24 * 3600),
             billing_refresh: s(60),
             billing_stale: s(15 * 60),
+            preview_sync_every: s(10),
+            preview_cleanup_every: s(30),
+            preview_retention: s(90 * 24 * 3600),
+            host_lost: s(15 * 60),
+            host_forgotten: s(7 * 24 * 3600),
         }
     }
 }

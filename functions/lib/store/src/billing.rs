@@ -114,11 +114,13 @@ pub async fn keep(store: &Store, subject: &Subject, plan: &Plan) -> Result<bool,
         r#"with asked as (select 'epoch'::timestamptz + $2::bigint * interval '1 ms' as at),
            locked as (select id from workspaces where id = $1 for no key update),
            changed as (
-               insert into plans as p (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max, fetched_at)
-               select locked.id, $3, $4, $5, $6, asked.at from locked, asked
+               insert into plans as p (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max,
+                   previews_max, preview_seconds_max, fetched_at)
+               select locked.id, $3, $4, $5, $6, $7, $8, asked.at from locked, asked
                on conflict (workspace_id) do update
                set seconds_per_month = excluded.seconds_per_month, build_seconds_max = excluded.build_seconds_max,
                    running_max = excluded.running_max, pending_max = excluded.pending_max,
+                   previews_max = excluded.previews_max, preview_seconds_max = excluded.preview_seconds_max,
                    fetched_at = excluded.fetched_at, lapsed = false, updated_at = clock_timestamp()
                where p.fetched_at is null or p.fetched_at < excluded.fetched_at
                returning p.workspace_id as id),
@@ -134,7 +136,9 @@ pub async fn keep(store: &Store, subject: &Subject, plan: &Plan) -> Result<bool,
         signed(plan.seconds_per_month.0),
         signed(plan.build_seconds_max.0),
         signed(plan.running_max),
-        signed(plan.pending_max)
+        signed(plan.pending_max),
+        signed(plan.previews.live_max),
+        signed(plan.previews.seconds_max.0)
     );
     Ok(kept.fetch_one(&store.pool).await? == 1)
 }

@@ -2,7 +2,7 @@
 //! the jobs, so that nothing which can fail comes after the commit.
 
 use crate::{Error, Store};
-use protocol::pipeline::{Env, Step};
+use protocol::pipeline::{Env, PreviewSpec, Step};
 use protocol::worker::ClaimRequest;
 use rules::Timing;
 use serde::Deserialize;
@@ -97,6 +97,7 @@ async fn one(store: &Store, fleet: Fleet<'_>, claim: &ClaimRequest, timing: &Tim
         Row,
         r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
                submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
+               registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", preview as "preview: Json<PreviewSpec>",
                sealed as "sealed: Json<Vec<Sealed>>"
            from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
         fleet.token.0,
@@ -130,6 +131,7 @@ async fn many(
         Row,
         r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
                submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
+               registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", preview as "preview: Json<PreviewSpec>",
                sealed as "sealed: Json<Vec<Sealed>>"
            from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"#,
         fleet.token.0,
@@ -167,6 +169,8 @@ struct Row {
     env: Option<Json<Env>>,
     secrets: Option<Vec<String>>,
     clone_secret: Option<String>,
+    registry_secrets: Option<Json<BTreeMap<String, String>>>,
+    preview: Option<Json<PreviewSpec>>,
     sealed: Option<Json<Vec<Sealed>>>,
 }
 
@@ -181,6 +185,8 @@ impl Row {
             env: self.env.take()?.0,
             secrets: self.secrets.take()?,
             clone_secret: self.clone_secret.take(),
+            registry_secrets: self.registry_secrets.take()?.0,
+            preview: self.preview.take().map(|preview| preview.0),
         })
     }
 
@@ -274,6 +280,10 @@ pub struct Spec {
     pub secrets: Vec<String>,
     /// The name of the secret that the clone gets.
     pub clone_secret: Option<String>,
+    /// The names of the secrets that registries are shown, by registry.
+    pub registry_secrets: BTreeMap<String, String>,
+    /// What is started after success.
+    pub preview: Option<PreviewSpec>,
 }
 
 /// A secret as it is stored; bytes as hex digits.

@@ -16,9 +16,16 @@ pub struct Gauges {
     pub lapsed: u64,
     /// How long ago the last sweep was, in seconds.
     pub last_sweep_age_seconds: Option<f64>,
+    /// Previews that have one of their workspace's places: they start or run.
+    pub previews_live: u64,
+    /// Previews that their hosts are to end.
+    pub previews_destroying: u64,
+    /// Ports that are leased.
+    pub port_leases: u64,
 }
 
-/// Reads them: sums of the workspaces' rows, one row of the index on pending builds, and the running builds.
+/// Reads them: sums of the workspaces' rows, one row of the index on pending builds, the running builds, and the previews
+/// that are being destroyed or have a port.
 ///
 /// # Errors
 ///
@@ -30,7 +37,10 @@ pub async fn read(store: &Store) -> Result<Gauges, Error> {
                    where b.status = 'pending')::float8 as oldest,
                (select count(*) from builds b
                    where b.status = 'running' and b.lease_expires_at < clock_timestamp()) as "lapsed!",
-               (select extract(epoch from clock_timestamp() - s.last_at) from sweeps s)::float8 as swept
+               (select extract(epoch from clock_timestamp() - s.last_at) from sweeps s)::float8 as swept,
+               (select coalesce(sum(v.taken), 0) from preview_places v)::bigint as "previews!",
+               (select count(*) from previews d where d.status = 'destroying') as "destroying!",
+               (select count(*) from port_leases) as "leases!"
            from workspaces w"#
     )
     .fetch_one(&store.pool)
@@ -41,5 +51,8 @@ pub async fn read(store: &Store) -> Result<Gauges, Error> {
         oldest_pending_age_seconds: row.oldest,
         lapsed: unsigned(row.lapsed),
         last_sweep_age_seconds: row.swept,
+        previews_live: unsigned(row.previews),
+        previews_destroying: unsigned(row.destroying),
+        port_leases: unsigned(row.leases),
     })
 }

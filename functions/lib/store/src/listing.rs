@@ -19,7 +19,7 @@ pub struct Listed {
     pub class: Option<i32>,
     /// Labels that a worker must have.
     pub requires: Vec<String>,
-    /// Its steps' images.
+    /// The images of its steps and its preview.
     pub images: Vec<String>,
 }
 
@@ -109,7 +109,8 @@ pub async fn builds(store: &Store, workspace: Uuid, ids: &[Uuid]) -> Result<Vec<
                b.error_message, b.duration_ms, b.charged_seconds, b.step_results as "step_results: Json<Vec<StepResult>>",
                b.version, b.number, b.class_id, s.requires,
                jsonb_path_query_array(s.steps::jsonb, '$[*].name') as "step_names!: Json<Vec<String>>",
-               jsonb_path_query_array(s.steps::jsonb, '$[*].image') as "images!: Json<Vec<String>>"
+               jsonb_path_query_array(s.steps::jsonb, '$[*].image')
+                   || case when s.preview is null then '[]' else jsonb_build_array(s.preview -> 'image') end as "images!: Json<Vec<String>>"
            from builds b join build_specs s on s.build_id = b.id
            where b.id = any ($2) and b.workspace_id = $1
            order by b.id desc"#,

@@ -2,9 +2,9 @@
 
 use crate::claims::ms;
 use crate::{Error, Store};
-use protocol::pipeline::{Env, PipelineSpec, Step};
+use protocol::pipeline::{Env, PipelineSpec, PreviewSpec, Step};
 use rules::billing;
-use rules::budget::{Plan, Usage};
+use rules::budget::{Plan, PreviewLimits, Usage};
 use rules::routing::Needs;
 use rules::{CancelReason, EndReason, Seconds, Status, Timestamp, Timing};
 use sqlx::PgConnection;
@@ -103,6 +103,7 @@ pub async fn lock_workspace(
     let row = sqlx::query!(
         r#"select p.seconds_per_month as "seconds_per_month?", p.build_seconds_max as "build_seconds_max?",
                p.running_max as "running_max?", p.pending_max as "pending_max?",
+               p.previews_max as "previews_max?", p.preview_seconds_max as "preview_seconds_max?",
                (extract(epoch from p.fetched_at) * 1000)::bigint as fetched_ms,
                (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!",
                case when w.charged_month >= month_of(clock_timestamp()) then w.charged_seconds else 0 end as "charged!",
@@ -121,6 +122,10 @@ pub async fn lock_workspace(
                 build_seconds_max: seconds(row.build_seconds_max?),
                 running_max: count(row.running_max?),
                 pending_max: count(row.pending_max?),
+                previews: PreviewLimits {
+                    live_max: count(row.previews_max?),
+                    seconds_max: seconds(row.preview_seconds_max?),
+                },
             })
         };
         let usage = Usage {
@@ -163,6 +168,8 @@ pub struct NewBuild {
     pub requires: Vec<String>,
     /// The build that it tries again.
     pub retry_of: Option<Uuid>,
+    /// What is started once it has succeeded.
+    pub preview: Option<PreviewSpec>,
     /// How long it may run at most, in seconds: what is reserved for it.
     pub timeout_seconds: u32,
 }
@@ -181,16 +188,19 @@ pub async fn insert(
     timing: &Timing,
 ) -> Result<Uuid, Error> {
     let timeout = i32::try_from(build.timeout_seconds).unwrap_or(i32::MAX);
-    let needs = Needs::of(&build.requires, build.steps.iter().map(|step| step.image.as_str()));
+    let images = build.steps.iter().map(|step| step.image.as_str());
+    let images = images.chain(build.preview.iter().map(|preview| preview.image.as_str()));
+    let needs = Needs::of(&build.requires, images);
     let id = sqlx::query_scalar!(
         r#"with new as (
-               insert into builds (workspace_id, timeout_seconds, rules_version, class_id)
-               values ($1, $2, $3, class_of($20, $21, $22))
+               insert into builds (workspace_id, timeout_seconds, rules_version, class_id, has_preview)
+               values ($1, $2, $3, class_of($20, $21, $22), $23::jsonb is not null)
                returning id, number, class_id
            ), spec as (
                insert into build_specs (build_id, workspace_id, pipeline_id, pipeline_slug, repository, git_ref,
-                   commit_sha, submodules, steps, env, secrets, clone_secret, registry_secrets, requires, retry_of)
-               select id, $1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16 from new
+                   commit_sha, submodules, steps, env, secrets, clone_secret, registry_secrets, requires, retry_of,
+                   preview)
+               select id, $1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $23 from new
            ), head as (
                insert into log_heads (build_id) select id from new
            ), forgotten as (
@@ -232,6 +242,7 @@ pub async fn insert(
         &needs.requires,
         needs.host,
         needs.image,
+        build.preview.as_ref().map(Json) as _,
     )
     .fetch_one(conn)
     .await?;
@@ -260,7 +271,8 @@ pub async fn snapshot(store: &Store, workspace: Uuid, build: Uuid) -> Result<Opt
         r#"select b.status, b.version, b.timeout_seconds, coalesce(b.commit_sha, s.commit_sha) as commit_sha,
                s.pipeline_id, s.pipeline_slug, s.repository, s.git_ref, s.submodules,
                s.steps as "steps: Json<Vec<Step>>", s.env as "env: Json<Env>", s.secrets, s.clone_secret,
-               s.registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", s.requires
+               s.registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", s.requires,
+               s.preview as "preview: Json<PreviewSpec>"
            from builds b join build_specs s on s.build_id = b.id where b.id = $1 and b.workspace_id = $2"#,
         build,
         workspace
@@ -282,6 +294,7 @@ pub async fn snapshot(store: &Store, workspace: Uuid, build: Uuid) -> Result<Opt
         registry_secrets: row.registry_secrets.0,
         requires: row.requires,
         retry_of: Some(build),
+        preview: row.preview.map(|preview| preview.0),
         timeout_seconds: u32::try_from(row.timeout_seconds).unwrap_or(1),
     };
     let status = Status::parse(&row.status).ok_or(Error::Unreadable(row.status))?;

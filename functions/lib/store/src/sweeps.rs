@@ -227,7 +227,8 @@ pub async fn roll_month(store: &Store) -> Result<u64, Error> {
     Ok(rolled)
 }
 
-/// Purges one batch of builds that ended longer ago than they are kept, with their logs. Their charges stay. How many.
+/// Purges one batch of builds that ended longer ago than they are kept, with their logs. Their charges stay, and so do builds
+/// whose preview is kept. How many.
 ///
 /// # Errors
 ///
@@ -238,6 +239,7 @@ pub async fn purge(store: &Store, timing: &Timing) -> Result<u64, Error> {
                select id from builds
                where id < uuid_v7_floor((select clock_timestamp()) - $1::bigint * interval '1 ms')
                    and ended_at < (select clock_timestamp()) - $1::bigint * interval '1 ms'
+                   and not (has_preview and exists (select from previews p where p.build_id = builds.id))
                order by id limit $2 for update skip locked
            ), logs as (
                delete from build_logs l using old where l.build_id = old.id

@@ -5,7 +5,7 @@ use crate::claims::ms;
 use crate::columns::{count, signed};
 use crate::{Error, Store};
 use protocol::workspace::PlanLimits;
-use rules::budget::{Plan, Usage};
+use rules::budget::{Plan, PreviewLimits, Usage};
 use rules::{Seconds, Timing};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -22,6 +22,8 @@ pub struct Standing {
     pub plan_fetched_at: Option<OffsetDateTime>,
     /// What is used of it.
     pub usage: Usage,
+    /// Previews that have one of its places.
+    pub previews: u32,
 }
 
 struct Row {
@@ -30,12 +32,15 @@ struct Row {
     build_seconds_max: Option<i32>,
     running_max: Option<i32>,
     pending_max: Option<i32>,
+    previews_max: Option<i32>,
+    preview_seconds_max: Option<i32>,
     plan_fetched_at: Option<OffsetDateTime>,
     plan_is_readable: bool,
     charged_seconds: i32,
     reserved_seconds: i32,
     running: i32,
     pending: i32,
+    previews: i32,
 }
 
 impl Row {
@@ -48,6 +53,10 @@ impl Row {
             build_seconds_max: Seconds(count(self.build_seconds_max?)),
             running_max: count(self.running_max?),
             pending_max: count(self.pending_max?),
+            previews: PreviewLimits {
+                live_max: count(self.previews_max?),
+                seconds_max: Seconds(count(self.preview_seconds_max?)),
+            },
         })
     }
 }
@@ -60,7 +69,8 @@ impl From<Row> for Standing {
             running: count(row.running),
             pending: count(row.pending),
         };
-        Self { plan: row.plan(), plan_fetched_at: row.plan_fetched_at, usage, slug: row.slug }
+        let previews = count(row.previews);
+        Self { plan: row.plan(), plan_fetched_at: row.plan_fetched_at, usage, previews, slug: row.slug }
     }
 }
 
@@ -71,13 +81,16 @@ macro_rules! rows {
             Row,
             r#"select w.slug as "slug!", p.seconds_per_month as "seconds_per_month?",
                    p.build_seconds_max as "build_seconds_max?", p.running_max as "running_max?",
-                   p.pending_max as "pending_max?", p.fetched_at as "plan_fetched_at?",
+                   p.pending_max as "pending_max?", p.previews_max as "previews_max?",
+                   p.preview_seconds_max as "preview_seconds_max?", p.fetched_at as "plan_fetched_at?",
                    not coalesce(p.lapsed, true) and plan_is_fresh(p.fetched_at, $1, clock_timestamp())
                        as "plan_is_readable!",
                    case when w.charged_month >= month_of(clock_timestamp()) then w.charged_seconds else 0 end
                        as "charged_seconds!",
-                   w.reserved_seconds as "reserved_seconds!", w.running as "running!", w.pending as "pending!"
-               from workspaces w left join plans p on p.workspace_id = w.id "# + $which,
+                   w.reserved_seconds as "reserved_seconds!", w.running as "running!", w.pending as "pending!",
+                   coalesce(v.taken, 0) as "previews!"
+               from workspaces w left join plans p on p.workspace_id = w.id
+                   left join preview_places v on v.workspace_id = w.id "# + $which,
             ms($timing.billing_stale)
             $(, $argument)*
         )
@@ -130,17 +143,21 @@ pub async fn insert(conn: &mut PgConnection, slug: &str) -> Result<bool, Error> 
 pub async fn set_plan(conn: &mut PgConnection, slug: &str, limits: &PlanLimits) -> Result<bool, Error> {
     let done = sqlx::query!(
         "with locked as (select id from workspaces where slug = $1 for no key update)
-         insert into plans (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max)
-         select id, $2, $3, $4, $5 from locked
+         insert into plans (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max, previews_max,
+             preview_seconds_max)
+         select id, $2, $3, $4, $5, $6, $7 from locked
          on conflict (workspace_id) do update
          set seconds_per_month = excluded.seconds_per_month, build_seconds_max = excluded.build_seconds_max,
-             running_max = excluded.running_max, pending_max = excluded.pending_max, updated_at = clock_timestamp(),
-             fetched_at = null, lapsed = false",
+             running_max = excluded.running_max, pending_max = excluded.pending_max,
+             previews_max = excluded.previews_max, preview_seconds_max = excluded.preview_seconds_max,
+             updated_at = clock_timestamp(), fetched_at = null, lapsed = false",
         slug,
         signed(limits.minutes_per_month.saturating_mul(60)),
         signed(limits.build_seconds_max),
         signed(limits.running_max),
-        signed(limits.pending_max)
+        signed(limits.pending_max),
+        signed(limits.previews_max),
+        signed(limits.preview_seconds_max)
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }

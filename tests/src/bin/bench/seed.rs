@@ -48,8 +48,14 @@ pub async fn board(postgres: &Postgres, database: &str) -> anyhow::Result<()> {
 }
 
 async fn workspace(store: &Store, slug: &str, running_max: u32) -> anyhow::Result<()> {
-    let limits =
-        PlanLimits { minutes_per_month: 30_000_000, build_seconds_max: 1800, running_max, pending_max: 2_000_000 };
+    let limits = PlanLimits {
+        minutes_per_month: 30_000_000,
+        build_seconds_max: 1800,
+        running_max,
+        pending_max: 2_000_000,
+        previews_max: 4,
+        preview_seconds_max: 86_400,
+    };
     let mut tx = store.begin().await?;
     store::workspaces::insert(&mut tx, slug).await?;
     store::workspaces::set_plan(&mut tx, slug, &limits).await?;

@@ -141,6 +141,10 @@ struct Said {
     running_max: Field,
     #[serde(default)]
     pending_max: Field,
+    #[serde(default)]
+    previews_max: Field,
+    #[serde(default)]
+    preview_seconds_max: Field,
 }
 
 struct Field(Given);
@@ -171,6 +175,8 @@ fn parse(body: &[u8]) -> Result<Plan, Unreadable> {
         build_seconds_max: said.build_seconds_max.0,
         running_max: said.running_max.0,
         pending_max: said.pending_max.0,
+        previews_max: said.previews_max.0,
+        preview_seconds_max: said.preview_seconds_max.0,
     })
 }
 
@@ -179,10 +185,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rules::Seconds;
+    use rules::budget::PreviewLimits;
 
     const GOOD: &str = r#"{"minutes_per_month": 100, "build_seconds_max": 60, "running_max": 2, "pending_max": 9}"#;
-    const PLAN: Plan =
-        Plan { seconds_per_month: Seconds(6000), build_seconds_max: Seconds(60), running_max: 2, pending_max: 9 };
+    const PLAN: Plan = Plan {
+        seconds_per_month: Seconds(6000),
+        build_seconds_max: Seconds(60),
+        running_max: 2,
+        pending_max: 9,
+        previews: PreviewLimits { live_max: 4, seconds_max: Seconds(86_400) },
+    };
 
     #[test]
     fn an_answer_is_read_whatever_else_stands_in_it() {
@@ -190,6 +202,18 @@ mod tests {
         let more = GOOD.replace('}', r#", "name": "Gold", "previews": {"max": [1, -2.5, null]}}"#);
         assert_eq!(parse(more.as_bytes()), Ok(PLAN));
         assert_eq!(parse(format!("\n\t {GOOD}\r\n").as_bytes()), Ok(PLAN));
+    }
+
+    #[test]
+    fn a_service_may_say_what_it_allows_of_previews() {
+        let with = |previews: &str| parse(GOOD.replace('}', &format!(", {previews}}}")).as_bytes());
+        let previews = PreviewLimits { live_max: 0, seconds_max: Seconds(600) };
+        assert_eq!(with(r#""previews_max": 0, "preview_seconds_max": 600"#), Ok(Plan { previews, ..PLAN }));
+        let previews = PreviewLimits { live_max: 7, ..PLAN.previews };
+        assert_eq!(with(r#""previews_max": 7"#), Ok(Plan { previews, ..PLAN }));
+        for wrong in [r#""previews_max": null"#, r#""previews_max": -1"#, r#""preview_seconds_max": 86401"#] {
+            assert_eq!(with(wrong), Err(Unreadable::Invalid), "{wrong}");
+        }
     }
 
     #[test]

@@ -70,6 +70,15 @@ impl<F: Fn(&'static str) -> Option<String>> Numbers<F> {
             idempotency: self.ms("CALLBOARD_IDEMPOTENCY_MS", spec.idempotency, SECOND_MS..=KEPT_MAX_MS)?,
             billing_refresh: self.ms("CALLBOARD_BILLING_REFRESH_MS", spec.billing_refresh, SECOND_MS..=DAY_MS)?,
             billing_stale: self.ms("CALLBOARD_BILLING_STALE_MS", spec.billing_stale, SECOND_MS..=DAY_MS)?,
+            preview_sync_every: self.ms("CALLBOARD_PREVIEW_SYNC_EVERY_MS", spec.preview_sync_every, 100..=DAY_MS)?,
+            preview_cleanup_every: self.ms(
+                "CALLBOARD_PREVIEW_CLEANUP_EVERY_MS",
+                spec.preview_cleanup_every,
+                0..=DAY_MS,
+            )?,
+            preview_retention: self.ms("CALLBOARD_PREVIEW_RETENTION_MS", spec.preview_retention, 0..=KEPT_MAX_MS)?,
+            host_lost: self.ms("CALLBOARD_HOST_LOST_MS", spec.host_lost, SECOND_MS..=KEPT_MAX_MS)?,
+            host_forgotten: self.ms("CALLBOARD_HOST_FORGOTTEN_MS", spec.host_forgotten, SECOND_MS..=KEPT_MAX_MS)?,
         };
         fit_together(&timing).map(|()| timing)
     }

@@ -47,11 +47,11 @@ fn name(fields: &Fields<'_>, seen: &mut BTreeMap<String, usize>, reader: &mut Re
     name
 }
 
-fn image(field: &Field<'_>, reader: &mut Reader) -> Option<String> {
+pub(super) fn image(field: &Field<'_>, reader: &mut Reader) -> Option<String> {
     reader.text_that(field, is_image, "is not an image; write host, or a name such as rust:1.95")
 }
 
-fn commands(fields: &Fields<'_>, reader: &mut Reader) -> Vec<String> {
+pub(super) fn commands(fields: &Fields<'_>, reader: &mut Reader) -> Vec<String> {
     let Some(field) = fields.get("run") else {
         reader.missing(fields, "run");
         return Vec::new();

@@ -1,7 +1,7 @@
 //! A pipeline as a file: what `callboard pipeline show --file` prints, and what a proposal for a repository is.
 
 use super::duration::spell_duration;
-use crate::pipeline::{DEFAULT_REF, Network, PipelineSpec, Step};
+use crate::pipeline::{DEFAULT_REF, Network, PipelineSpec, PreviewSpec, Step};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -27,6 +27,9 @@ pub fn write(slug: &str, spec: &PipelineSpec) -> String {
     }
     file.line(0, "steps:");
     spec.steps.iter().for_each(|step| file.step(step));
+    if let Some(preview) = &spec.preview {
+        file.preview(preview);
+    }
     file.0
 }
 
@@ -76,6 +79,21 @@ impl Lines {
         } else {
             self.line(indent, &format!("- {}", scalar(item)));
         }
+    }
+
+    fn preview(&mut self, preview: &PreviewSpec) {
+        self.line(0, "preview:");
+        if preview.image != "host" {
+            self.entry(2, "image", &preview.image);
+        }
+        self.line(2, &format!("port: {}", preview.port));
+        self.entry(2, "health_path", &preview.health_path);
+        self.entry(2, "ttl", &spell_duration(preview.ttl_seconds));
+        if preview.retain_failed {
+            self.line(2, "retain_failed: true");
+        }
+        self.map(2, "env", &preview.env);
+        self.list(2, "run", &preview.commands);
     }
 
     fn step(&mut self, step: &Step) {
