@@ -245,6 +245,23 @@ async fn a_job_has_the_secrets_that_its_pipeline_names_and_the_clone_secret_apar
 }
 
 #[tokio::test]
+async fn a_job_has_the_secrets_of_its_registries_apart_and_by_registry() {
+    let board = Board::new().await;
+    for name in ["PULL", "OTHER"] {
+        let path = format!("/api/v1/secrets/{name}");
+        let answer = board.call(Method::PUT, &path, &board.api, &json!({ "value": format!("me:{name}") })).await;
+        assert!(answer.status.is_success(), "{}", answer.body);
+    }
+    let mut spec = crate::scenario::pipeline();
+    spec["registry_secrets"] = json!({ "ghcr.io": "PULL", "host:5000": "PULL" });
+    board.pipeline(&board.api, "main", &spec).await;
+    board.submit().await;
+    let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
+    assert_eq!(job["registry_secrets"], json!({ "ghcr.io": "me:PULL", "host:5000": "me:PULL" }));
+    assert_eq!(job["secrets"], json!({}), "no step sees them");
+}
+
+#[tokio::test]
 async fn sql_grants_what_the_rule_grants() {
     use rules::Seconds;
     use rules::budget::{Grant, Plan, PreviewLimits, Usage, reserve};
