@@ -237,8 +237,9 @@ async fn a_live_log_ends_once_the_build_is_final_and_resumes_where_it_broke() {
 }
 
 /// Calls of a web-app and an operator, with a query that each takes.
-const QUERIES: [(&str, &str, TokenKind); 5] = [
+const QUERIES: [(&str, &str, TokenKind); 6] = [
     ("GET", "/api/v1/builds?limit=1&status=pending&pipeline=main", TokenKind::Api),
+    ("GET", "/api/v1/previews?limit=1&status=running", TokenKind::Api),
     ("GET", "/api/v1/workspace?", TokenKind::Api),
     ("GET", "/api/v1/admin/workspaces", TokenKind::Operator),
     ("PUT", "/api/v1/pipelines/other?", TokenKind::Api),
@@ -265,9 +266,11 @@ async fn a_parameter_that_nobody_knows_is_400_and_named_and_nothing_is_done() {
     let head = |path| board.call(Method::HEAD, path, &board.api, &Value::Null);
     assert_eq!(head("/api/v1/builds?limit=1").await.status, StatusCode::OK);
     assert_eq!(head("/api/v1/builds?colour=red").await.status, StatusCode::BAD_REQUEST);
-    let twice = board.get("/api/v1/builds?limit=1&limit=2").await;
-    assert_eq!(twice.said(), (400, "bad_request"));
-    assert!(twice.body["detail"].as_str().is_some_and(|detail| detail.contains("`limit`")), "{}", twice.body);
+    for list in ["builds", "previews"] {
+        let twice = board.get(&format!("/api/v1/{list}?limit=1&limit=2")).await;
+        assert_eq!(twice.said(), (400, "bad_request"), "{list}");
+        assert!(twice.body["detail"].as_str().is_some_and(|detail| detail.contains("`limit`")), "{}", twice.body);
+    }
 }
 
 #[tokio::test]

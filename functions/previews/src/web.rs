@@ -21,14 +21,35 @@ const LOOKS_MAX: usize = 8;
 const PAGE_MAX: u32 = 100;
 const PAGE: u32 = 20;
 
-/// Which previews are wanted.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+/// What may stand behind the `?`. Texts, so that a bad one is told apart by name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
     status: Option<String>,
-    build: Option<Uuid>,
-    limit: Option<u32>,
-    cursor: Option<Uuid>,
+    build: Option<String>,
+    limit: Option<String>,
+    cursor: Option<String>,
+}
+
+impl Asked {
+    /// Which previews are wanted, and how many.
+    fn read(self) -> Result<(Filter, u32), Rejection> {
+        let status = self.status.map(|word| {
+            PreviewState::parse(&word).ok_or_else(|| Rejection::invalid("status", "not a state of previews"))
+        });
+        let build = self
+            .build
+            .map(|text| Uuid::try_parse(&text).map_err(|_| Rejection::invalid("build", "not the id of a build")));
+        let limit = self.limit.map(|text| {
+            let number = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
+            number.ok_or_else(|| Rejection::invalid("limit", "a number from 1 to 100"))
+        });
+        let before = self.cursor.map(|text| {
+            Uuid::try_parse(&text).map_err(|_| Rejection::invalid("cursor", "not the next_cursor of a page"))
+        });
+        let filter = Filter { status: status.transpose()?, build: build.transpose()?, before: before.transpose()? };
+        Ok((filter, limit.transpose()?.unwrap_or(PAGE)))
+    }
 }
 
 /// The workspace's previews, newest first.
@@ -50,16 +71,9 @@ pub(crate) struct Wanted {
 pub(crate) async fn list(
     State(shell): State<Shell>,
     api: Api,
-    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
+    Query(asked): Query<Asked>,
 ) -> Result<Json<Previews>, Rejection> {
-    let Query(wanted) = wanted.map_err(|_| Rejection::BadRequest(QUERY.into()))?;
-    let limit = wanted.limit.unwrap_or(PAGE);
-    if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(Rejection::invalid("limit", "a number from 1 to 100"));
-    }
-    let not_one = || Rejection::invalid("status", "not a state of previews");
-    let status = wanted.status.map(|word| PreviewState::parse(&word).ok_or_else(not_one)).transpose()?;
-    let filter = Filter { status, build: wanted.build, before: wanted.cursor };
+    let (filter, limit) = asked.read()?;
     let mut previews = previews::list(&shell.store, api.workspace, filter, limit + 1).await?;
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = previews.len() > most;
@@ -67,8 +81,6 @@ pub(crate) async fn list(
     let next_cursor = previews.last().filter(|_| more).map(|preview| preview.id.to_string());
     Ok(Json(Previews { previews, next_cursor }))
 }
-
-const QUERY: &str = "the query takes status, build, limit and cursor, each once";
 
 /// A preview.
 #[utoipa::path(
