@@ -15,6 +15,7 @@ const STATE: &str = "select jsonb_build_array(
     (select jsonb_agg(jsonb_build_array(slug, charged_month, charged_seconds, reserved_seconds, running, pending) order by slug)
      from workspaces),
     (select jsonb_agg(to_jsonb(c) - 'charged_at' order by build_id) from charges c),
+    (select jsonb_agg(to_jsonb(p) - '{id,created_at,expires_at}'::text[] order by build_id) from previews p),
     (select jsonb_agg(to_jsonb(k) - 'seen_at' order by token_id, host_id, name) from workers k))::text";
 
 /// Numbers that look random and are the same in every run.
@@ -88,6 +89,11 @@ impl Story {
             let mut spec = crate::scenario::pipeline();
             spec["requires"] = json!(["gpu"]);
             spec["timeout_seconds"] = json!(90);
+            spec["preview"] = json!({ "commands": ["serve"], "port": 8080, "ttl_seconds": 3600 });
+            spec["registry_secrets"] = json!({ "ghcr.io": "PULL" });
+            let secret = json!({ "value": "me:pull" });
+            let set = board.call(http::Method::PUT, "/api/v1/secrets/PULL", api, &secret).await;
+            assert!(set.status.is_success(), "{}", set.body);
             board.pipeline(api, "gpu", &spec).await;
         }
         let limited = board.token(protocol::admin::TokenKind::Worker, None).await;
@@ -134,6 +140,8 @@ impl Story {
         for row in rows.as_array().expect("rows") {
             self.outcomes.push(row["outcome"].as_str().expect("an outcome").to_owned());
             if row["outcome"] == "claimed" {
+                let carries = [!row["preview"].is_null(), !row["sealed"].is_null()];
+                assert_eq!(carries, [row["registry_secrets"] != json!({}); 2], "{row}");
                 let build: Uuid = row["build"].as_str().and_then(|id| id.parse().ok()).expect("an id");
                 self.board.age(build, 10).await;
                 self.held.push((build, by));
@@ -211,6 +219,9 @@ async fn a_call_by_itself_does_what_it_does_among_others() {
             }
         }
         story.board.holds_together().await;
+        if story.board.number("select count(*) from previews").await > 0 {
+            story.outcomes.push("preview".to_owned());
+        }
         seen.extend(story.outcomes);
     }
     for word in [
@@ -224,6 +235,7 @@ async fn a_call_by_itself_does_what_it_does_among_others() {
         "timed_out",
         "cancelled",
         "kept",
+        "preview",
     ] {
         assert!(seen.contains(word), "no {word} in {seen:?}");
     }

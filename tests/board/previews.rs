@@ -1,6 +1,7 @@
 //! Live previews (SPEC.md, 4): the board's side, with hosts that only say that they did what they were told.
 
 mod cleanup;
+mod ends;
 mod faults;
 mod host;
 mod leases;
