@@ -135,13 +135,29 @@ async fn start_worker(stack: &mut Stack, options: &UpOptions) -> anyhow::Result<
 
 fn say(stack: &Stack, dir: &Path, has_worker: bool, elsewhere: Option<&Database>) -> std::io::Result<()> {
     let env = dir.join(tokens::FILE);
-    let env = env.display();
     let worker = if has_worker { "with a worker" } else { "without a worker" };
     let database = elsewhere.map_or_else(|| format!("its own, in {}", dir.display()), Database::shown);
     say::out(format_args!("Callboard listens on {}, {worker}", stack.url()))?;
     say::out(format_args!("Its database is      {database}"))?;
-    say::out(format_args!("Its tokens are in    {env}"))?;
-    say::out(format_args!("\nIn another terminal:\n  export CALLBOARD_ENV_FILE={env}"))?;
+    say::out(format_args!("Its tokens are in    {}", env.display()))?;
+    say::out(format_args!("\nIn another terminal:\n  {}", export(&env)))?;
     say::out("  callboard pipeline apply -f callboard.yaml\n  callboard build submit NAME --follow")?;
     say::out("\nCtrl-C stops everything; the data stay.")
+}
+
+/// What makes other commands find the tokens, as a shell takes it.
+fn export(env: &Path) -> String {
+    format!("export CALLBOARD_ENV_FILE={}", tokens::quoted(&env.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_reaches_the_shell_as_it_is() {
+        assert_eq!(export(Path::new("/srv/board/.env")), "export CALLBOARD_ENV_FILE=/srv/board/.env");
+        assert_eq!(export(Path::new("/srv/my board/.env")), "export CALLBOARD_ENV_FILE='/srv/my board/.env'");
+        assert_eq!(export(Path::new("/srv/it's/$HOME")), "export CALLBOARD_ENV_FILE='/srv/it'\\''s/$HOME'");
+    }
 }

@@ -109,14 +109,22 @@ impl Scene {
         page.chunks.iter().map(|chunk| String::from_utf8(chunk.bytes().expect("bytes")).expect("text")).collect()
     }
 
-    /// A step is counted, although nothing of what it is called, runs or stands in names a path of this host.
-    fn sees_the_step(&self, arguments: &str) {
-        let steps: Vec<u32> = leftovers::processes(self.dir.path())
-            .into_iter()
-            .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == arguments.as_bytes()))
-            .collect();
-        assert_ne!(steps, Vec::<u32>::new());
-        assert!(steps.iter().all(|pid| leftovers::sandboxed().contains(pid)), "{steps:?}");
+    /// A step is counted, although nothing of what it is called, runs or stands in names a path of this host. Its build's phase
+    /// is told before its program runs.
+    async fn sees_the_step(&self, arguments: &str) {
+        for _ in 0..1200 {
+            let steps: Vec<u32> = leftovers::processes(self.dir.path())
+                .into_iter()
+                .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == arguments.as_bytes()))
+                .collect();
+            if !steps.is_empty() {
+                let sandboxed = leftovers::sandboxed();
+                assert!(steps.iter().all(|pid| sandboxed.contains(pid)), "{steps:?}");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no process {arguments:?} is counted: {:?}", leftovers::processes(self.dir.path()))
     }
 
     /// Stops all; nothing may be left, of any build first.
@@ -165,7 +173,7 @@ async fn a_running_build_is_cancelled_and_one_that_waits_never_starts() {
     scene.start_worker();
     let (running, waiting) = (scene.submit().await, scene.submit().await);
     scene.until(running, |build| build.phase.as_deref() == Some("long")).await;
-    scene.sees_the_step("sleep\x00600\x00");
+    scene.sees_the_step("sleep\x00600\x00").await;
     let cancelled = scene.post(waiting, "cancel").await;
     assert_eq!((cancelled.status, cancelled.charged_seconds), (Status::Cancelled, Some(0)));
     scene.post(running, "cancel").await;

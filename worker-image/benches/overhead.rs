@@ -51,7 +51,7 @@ async fn main() {
     println!("| `true` in bubblewrap by hand | {by_hand_ms:.1} | 1.00 | |");
     let ratio = steps_ms / by_hand_ms;
     println!("| a no-op step | {steps_ms:.1} | {ratio:.2}, {over:+.1} ms | at most +{GOAL_OVER_BUBBLEWRAP_MS:.0} ms |");
-    println!("| `docker run` by hand, and a step in Docker | - | not measured: no Docker back end | at most 1.15 |");
+    println!("| `docker run` by hand, and a step in Docker | - | not measured yet | at most 1.15 |");
     println!("| claim to the log's first line | {first_ms:.1} | | under {GOAL_FIRST_LINE_MS:.0} ms |");
     println!(
         "| claim to the first step's line, without the clone | {of_step_ms:.1} | | under {GOAL_FIRST_LINE_MS:.0} ms |"

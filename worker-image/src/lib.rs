@@ -24,7 +24,6 @@ pub mod hand_over;
 pub mod input;
 pub mod isolation;
 pub mod lease;
-
 pub mod logs;
 pub mod mark;
 pub mod mask;
@@ -44,6 +43,7 @@ pub mod site;
 #[cfg(test)]
 #[path = "../../tests/skipped.rs"]
 mod skipped;
+pub mod stdin;
 pub mod stop;
 pub mod task;
 pub mod worker;

@@ -4,7 +4,7 @@ use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, Log
 use callboard_worker::guard::enter::Entry;
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation, network};
-use std::io::{IsTerminal as _, stderr};
+use std::io::{self, IsTerminal as _, stderr};
 use std::process::ExitCode;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
@@ -30,37 +30,15 @@ fn main() -> ExitCode {
             eprintln!("callboard-worker: {}", guard::enter::enter(&Entry { groups, user, inside }, &command));
             ExitCode::FAILURE
         }
-        Command::Guard { .. } => guard::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Command::Guard { .. } => code(guard::run()),
         Command::Egress(EgressArgs { socket, allow, resolver, .. }) => {
-            egress::serve(&socket, allow, resolver, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            code(egress::serve(&socket, allow, resolver, descriptors))
         }
-        Command::Network(NetworkArgs { socket, .. }) => {
-            network::serve(&socket, descriptors).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-        }
-        Command::Health(args) => match args.ask() {
-            Ok(said) => {
-                println!("{said}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("callboard-worker: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        Command::HandOver { user, directories } => {
-            hand_over::hand_over(&directories, user).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-        }
+        Command::Network(NetworkArgs { socket, .. }) => code(network::serve(&socket, descriptors)),
+        Command::Health(args) => say(args.ask()),
+        Command::HandOver { user, directories } => code(hand_over::hand_over(&directories, user)),
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
-        Command::Try { what } => match isolation::trial::attempt(what) {
-            Ok(said) => {
-                println!("{said}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("callboard-worker: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Try { what } => say(isolation::trial::attempt(what)),
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config()?;
@@ -70,6 +48,24 @@ fn main() -> ExitCode {
             worker::run(config, phase).await
         }),
         Command::Recover(args) => serve(cli.log_format, async move { worker::recover(args.config()?).await }),
+    }
+}
+
+/// Of those who have told their trouble to whoever started them.
+fn code(done: io::Result<()>) -> ExitCode {
+    done.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn say(said: io::Result<String>) -> ExitCode {
+    match said {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("callboard-worker: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

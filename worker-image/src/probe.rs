@@ -1,16 +1,13 @@
 //! Whether a sandbox works here: a worker that can't run any build must not claim one.
 
-use crate::clock::Boot;
 use crate::config::Config;
+use crate::isolation::attempt::{Attempt, Outcome};
 use crate::isolation::bubblewrap::names;
 use crate::isolation::guarantees::{Given, Guarantee, refused};
-use crate::isolation::plan::Env;
-use crate::isolation::{Ended, Isolation, Limits, Running, Task};
+use crate::isolation::{Isolation, Limits};
 use crate::network::{Network, WayOut};
 use crate::site::Site;
 use std::collections::BTreeSet;
-use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -74,29 +71,9 @@ async fn in_a_network(config: &Config, isolation: &dyn Isolation, site: &Site) -
 }
 
 async fn try_it(isolation: &dyn Isolation, site: &Site, way_out: Option<WayOut>, limits: Limits) -> Result<(), String> {
-    let (image, argv) = isolation.probe();
-    let task = Task {
-        image,
-        argv,
-        env: Env::new(),
-        files: Vec::new(),
-        directory: site.directory.clone(),
-        slot: 0,
-        way_out,
-        limits,
-        fence_at: Boot::now().plus(Duration::from_secs(20)),
-        kill_grace: Duration::ZERO,
-    };
-    let Running { mut stderr, ended, control: _control, .. } =
-        isolation.start(task).await.map_err(|error| error.to_string())?;
-    let mut complaint = String::new();
-    let (ended, _) = tokio::join!(ended, stderr.read_to_string(&mut complaint));
-    match ended {
-        Ended::Exited { code: 0, .. } => Ok(()),
-        Ended::Exited { code, .. } => {
-            Err(format!("what does nothing ended with exit code {code}: {}", complaint.trim()))
-        }
-        Ended::Fenced => Err("it did not come up in time".into()),
-        Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
+    let program = isolation.probe();
+    match (Attempt { isolation, site, program, way_out, limits }).run().await? {
+        Outcome { code: 0, .. } => Ok(()),
+        Outcome { code, complaint, .. } => Err(format!("what does nothing ended with exit code {code}: {complaint}")),
     }
 }

@@ -10,9 +10,11 @@ use crate::poll::{self, GaveUp, Phase, free_bytes};
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
+use crate::stdin;
 use crate::workplace::{Unfit, Workplace};
 use anyhow::{Context as _, anyhow};
 use protocol::worker::WorkerInfo;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -193,12 +195,13 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
 ///
 /// # Errors
 ///
-/// If signals can't be heard.
+/// If signals, or the end of standard input, can't be heard.
 pub fn phases(drain_timeout: Duration, until_stdin_ends: bool) -> std::io::Result<watch::Receiver<Phase>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (told, phase) = watch::channel(Phase::Working);
-    let alone = stdin_end(until_stdin_ends);
+    let stdin_end = until_stdin_ends.then(stdin::end).transpose()?;
     tokio::spawn(async move {
+        let alone = alone(stdin_end);
         tokio::pin!(alone);
         let drains = tokio::select! { _ = term.recv() => true, _ = int.recv() => true, () = &mut alone => false };
         if drains {
@@ -218,16 +221,10 @@ pub fn phases(drain_timeout: Duration, until_stdin_ends: bool) -> std::io::Resul
     Ok(phase)
 }
 
-/// Waits until whoever started us is gone, as far as standard input tells; for ever, if that was not asked for. A thread of
-/// its own reads, since a runtime would wait for it.
-async fn stdin_end(asked_for: bool) {
-    if !asked_for {
-        return std::future::pending().await;
+/// Comes when whoever started us is gone, as far as standard input tells; never, if that was not asked for.
+async fn alone(stdin_end: Option<oneshot::Receiver<()>>) {
+    match stdin_end {
+        Some(end) => drop(end.await),
+        None => pending().await,
     }
-    let (ended, end) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).ok();
-        ended.send(()).ok();
-    });
-    end.await.ok();
 }

@@ -8,6 +8,7 @@ use super::addresses::Allowed;
 use super::proxy::{self, Reach, Refusals};
 use crate::descriptors;
 use crate::isolation::{Control, Ended, Running};
+use crate::stdin;
 use futures::future::BoxFuture;
 use nix::unistd::setsid;
 use std::fmt;
@@ -184,12 +185,7 @@ pub fn serve(socket: &Path, allowed: Vec<Allowed>, resolver: Option<SocketAddr>,
         let proxy = proxy::Listening::start(socket, reach, descriptors::connections(descriptors), refusals)
             .inspect_err(|error| say(&error.to_string()))?;
         say(READY);
-        let (ended, end) = tokio::sync::oneshot::channel();
-        std::thread::Builder::new().spawn(move || {
-            io::copy(&mut io::stdin().lock(), &mut io::sink()).ok();
-            ended.send(()).ok();
-        })?;
-        end.await.ok();
+        stdin::end()?.await.ok();
         drop(proxy);
         Ok::<(), io::Error>(())
     })?;

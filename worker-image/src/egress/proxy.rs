@@ -275,4 +275,33 @@ mod tests {
         let head = head::parse(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).unwrap();
         assert!(shared.connect(&head).await.is_ok() && shared.connect(&head).await.is_ok());
     }
+
+    fn check_hosts_resolver(resolvers: &str, expected: Option<&str>) {
+        assert_eq!(hosts_resolver(resolvers), expected.map(|address| address.parse().unwrap()), "{resolvers:?}");
+    }
+
+    #[test]
+    fn the_hosts_resolver_is_the_first_that_can_be_read() {
+        check_hosts_resolver("# by hand\nsearch corp\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n", Some("10.0.0.2:53"));
+        check_hosts_resolver("  nameserver\t2001:db8::53", Some("[2001:db8::53]:53"));
+        check_hosts_resolver("nameserver nowhere\nnameserver 127.0.0.53", Some("127.0.0.53:53"));
+        check_hosts_resolver("# nameserver 10.0.0.2\noptions edns0\n", None);
+        check_hosts_resolver("", None);
+    }
+
+    async fn check_by_name(allowed: &str, address: &str, expected: bool) {
+        let reach = Reach { allowed: vec![allowed.parse().unwrap()], resolver: None };
+        assert_eq!(reach.allows_by_name(address.parse().unwrap()).await, expected, "{allowed}, {address}");
+    }
+
+    #[tokio::test]
+    async fn an_address_is_allowed_by_the_name_that_it_has_and_at_that_port_alone() {
+        check_by_name("localhost:5000", "127.0.0.1:5000", true).await;
+        check_by_name("localhost:5000", "[::ffff:127.0.0.1]:5000", true).await;
+        check_by_name("localhost:5000", "127.0.0.1:5001", false).await;
+        check_by_name("localhost:5000", "127.0.0.2:5000", false).await;
+        // An address is no name; the rule for addresses decides on it.
+        check_by_name("127.0.0.1:5000", "127.0.0.1:5000", false).await;
+        check_by_name("name.invalid:5000", "127.0.0.1:5000", false).await;
+    }
 }

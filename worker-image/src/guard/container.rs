@@ -6,7 +6,6 @@
 use super::ending::Ending;
 use super::lines::Lines;
 use super::measure::Measure;
-use super::output;
 use crate::clock::{Boot, sleep_until};
 use crate::isolation::Exceeded;
 use crate::isolation::docker::{Daemon, Life, Ran};
@@ -14,6 +13,7 @@ use crate::isolation::plan::{ContainerOrders, Report, Word};
 use crate::mark::Mark;
 use crate::proc;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -47,7 +47,9 @@ pub(super) fn guard(orders: ContainerOrders, lines: Lines) -> io::Result<Report>
 async fn watch_over(orders: ContainerOrders, lines: Lines, mark: &Mark) -> io::Result<Report> {
     let daemon = Daemon::at(orders.daemon.clone()).map_err(io::Error::other)?;
     let (words, name) = (words(lines)?, orders.name.clone());
-    let (stdout, stderr) = (Sender::from_owned_fd(output(1)?)?, Sender::from_owned_fd(output(2)?)?);
+    // Descriptors of our own for the outputs that the worker reads.
+    let stdout = Sender::from_owned_fd(io::stdout().as_fd().try_clone_to_owned()?)?;
+    let stderr = Sender::from_owned_fd(io::stderr().as_fd().try_clone_to_owned()?)?;
     let mut watch = Watch::new(&orders, daemon.clone());
     let (bounded, disk_bytes) = (orders.bounded.clone(), orders.disk_bytes);
     let mut life = Life::new(daemon.clone(), orders, stdout, stderr);

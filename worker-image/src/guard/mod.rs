@@ -111,14 +111,6 @@ fn start(orders: &Orders, plan: &File, status: OwnedFd) -> io::Result<Child> {
     command.spawn()
 }
 
-/// A descriptor of our own for an output that the worker reads.
-fn output(number: i32) -> io::Result<OwnedFd> {
-    match number {
-        1 => io::stdout().as_fd().try_clone_to_owned(),
-        _ => io::stderr().as_fd().try_clone_to_owned(),
-    }
-}
-
 /// The pipes must end when the sandbox does.
 fn let_go_of_output() -> io::Result<()> {
     let null = OpenOptions::new().write(true).open("/dev/null")?;

@@ -24,11 +24,3 @@ pub enum Exceeded {
     /// The build's directory was full.
     Disk,
 }
-
-impl Default for Limits {
-    /// 4 GiB of memory, 1,024 processes, two CPUs, 20 GiB of disk.
-    fn default() -> Self {
-        const GIB: u64 = 1 << 30;
-        Self { memory_bytes: 4 * GIB, processes: 1024, cpu_millis: 2000, disk_bytes: 20 * GIB }
-    }
-}

@@ -3,6 +3,7 @@
 //! Running a step without isolation is not offered.
 
 pub mod ask;
+pub mod attempt;
 pub mod auto;
 pub mod bubblewrap;
 pub mod cgroup;

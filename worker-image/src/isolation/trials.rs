@@ -1,21 +1,17 @@
 //! Tries a back end's guarantees for real: one sandbox for each thing that a step may try, all at once.
 
+use super::attempt::Attempt;
 use super::bubblewrap::names;
 use super::guarantees::{ALL, Given, Guarantee};
-use super::plan::Env;
 use super::trial::{THREADS, Trial, Walls};
-use super::{Ended, Exceeded, Isolation, Limits, Running, Task};
-use crate::clock::Boot;
+use super::{Exceeded, Isolation, Limits};
 use crate::site::Site;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 
 /// What the trials may take: far less than they want.
 const LIMITS: Limits = Limits { memory_bytes: 64 << 20, processes: 48, cpu_millis: 250, disk_bytes: 4 << 20 };
 /// What a trial may take that is not about limits.
 const AMPLE: Limits = Limits { memory_bytes: 1 << 30, processes: 512, cpu_millis: 4000, disk_bytes: 1 << 30 };
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came of a trial; nothing if it was not made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,28 +75,9 @@ pub(super) async fn facts(isolation: &dyn Isolation, site: &Site, holds_disk: bo
 }
 
 async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limits) -> Result<Outcome, String> {
-    let (image, argv) = isolation.own(&["try", trial.as_str()]);
-    let task = Task {
-        image,
-        argv,
-        env: Env::new(),
-        files: Vec::new(),
-        directory: site.directory.clone(),
-        slot: 0,
-        way_out: None,
-        limits,
-        fence_at: Boot::now().plus(PATIENCE),
-        kill_grace: Duration::ZERO,
-    };
-    let Running { mut stdout, mut stderr, ended, control: _control } =
-        isolation.start(task).await.map_err(|error| error.to_string())?;
-    let (mut said, mut complaint) = (String::new(), String::new());
-    let (ended, ..) = tokio::join!(ended, stdout.read_to_string(&mut said), stderr.read_to_string(&mut complaint));
-    match ended {
-        Ended::Exited { code, exceeded } => Ok(Outcome { said: said.trim().into(), code: Some(code), exceeded }),
-        Ended::Fenced => Err("a trial did not end in time".into()),
-        Ended::NeverStarted(why) | Ended::Broken(why) => Err(format!("{why} {}", complaint.trim())),
-    }
+    let program = isolation.own(&["try", trial.as_str()]);
+    let outcome = Attempt { isolation, site, program, way_out: None, limits }.run().await?;
+    Ok(Outcome { said: outcome.said, code: Some(outcome.code), exceeded: outcome.exceeded })
 }
 
 /// What the facts come to; `means` says what holds a guarantee, or how to mend it.

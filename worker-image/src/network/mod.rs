@@ -6,7 +6,8 @@
 //! 127.0.0.1, which passes the question on through the proxy. So the proxy decides on everything that leaves, whether a program
 //! heeds the proxy's variables or not; what is neither TCP nor a question for a name finds nobody.
 //!
-//! Without `nft` or `ip` on the host, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
+//! Without `nft` on the host, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
+//! Without `ip` there is no network, and no build runs.
 
 mod namespace;
 mod process;

@@ -7,6 +7,7 @@ use super::relay::{self, For, Proxy};
 use super::{namespace, resolver};
 use crate::descriptors;
 use crate::egress::Address;
+use crate::stdin;
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write as _};
@@ -67,6 +68,8 @@ struct Ready {
 /// A running network; it ends at the latest when this is dropped.
 #[derive(Debug)]
 pub struct Network {
+    /// Nobody waits for it before its end is wanted: even if it dies, no other process gets its number, by which sandboxes find
+    /// the namespaces.
     process: Child,
     /// The way into it.
     pub inside: Inside,
@@ -161,12 +164,7 @@ async fn relay(listeners: Listeners, socket: &Path, descriptors: u64) -> io::Res
     tokio::spawn(relay::accept(TcpListener::from_std(names_by_tcp)?, out.clone(), For::Resolver));
     tokio::spawn(resolver::answer(UdpSocket::from_std(names)?, out));
     say(&Ok(Ready { proxy_port, weak }));
-    let (ended, end) = tokio::sync::oneshot::channel();
-    std::thread::Builder::new().spawn(move || {
-        io::copy(&mut io::stdin().lock(), &mut io::sink()).ok();
-        ended.send(()).ok();
-    })?;
-    end.await.ok();
+    stdin::end()?.await.ok();
     Ok(())
 }
 

@@ -60,7 +60,7 @@ async fn no_socket_of_the_host_and_nothing_outside_the_workspace_is_there() {
         &[
             "for at in /run/docker.sock /var/run/docker.sock /run/podman /run/containerd /run/systemd /run/dbus /tmp/.X11-unix; \
              do test ! -e $at || echo found: $at; done",
-            "find / -xdev -type s ! -path '/run/callboard/egress.sock' 2>/dev/null | sed 's/^/found: /'",
+            "find / -xdev -type s 2>/dev/null | sed 's/^/found: /'",
             "for at in /root /sys /boot /opt /srv /mnt /media /var/lib /var/log /etc/shadow /etc/ssh; \
              do test ! -e $at || echo found: $at; done",
             "ls -A /home | grep -v '^build$' | sed 's/^/found: /' || true",

@@ -1,4 +1,4 @@
-//! The daemon behind a Unix socket: Docker's, or Podman's that speaks the same.
+//! Docker's daemon behind a Unix socket.
 
 use crate::isolation::StartError;
 use bollard::errors::Error;
