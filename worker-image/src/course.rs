@@ -7,7 +7,7 @@ use crate::isolation::bubblewrap::names::CERTIFICATES;
 use crate::isolation::plan::{Env, INSIDE, PlanFile};
 use crate::isolation::{Fetch, Isolation, Limits, Task};
 use crate::lease::Lease;
-use crate::logs::Sink;
+use crate::logs::{Cue, Sink};
 use crate::mask;
 use crate::network::WayOut;
 use crate::outcome::Fail;
@@ -22,6 +22,7 @@ use protocol::worker::Job;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::info;
+use uuid::Uuid;
 
 /// The script's name among a task's files.
 const SCRIPT: &str = "script";
@@ -96,7 +97,7 @@ impl Course<'_> {
         self.fetch(image, sink).await?;
         let task = self.task(image, env, clone::script(job), Network::Isolated);
         let task = Task { files: [task.files, clone::files(job)].concat(), ..task };
-        let done = self.performer(sink, false).perform(task, None).await?;
+        let done = self.performer(sink, None).perform(task, None).await?;
         if let Some(why) = done.stopped {
             return Err(Fail::Stopped(why));
         }
@@ -117,12 +118,13 @@ impl Course<'_> {
         sink.say(&format!("Step {number}/{}: {}", self.job.steps.len(), step.name));
         info!(build.id = %self.job.build_id, step.number = number, step.name, "step started");
         let env = script::step_env(self.job, step, commit);
-        let task = self.task(&step.image, env, script::script(&step.commands), step.network);
+        let cue = Cue::new(Uuid::new_v4());
+        let task = self.task(&step.image, env, script::script(&step.commands, &cue), step.network);
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
         let performed = match self.fetch(&step.image, &sink).await {
-            Ok(()) => self.performer(&sink, true).perform(task, timeout).await,
+            Ok(()) => self.performer(&sink, Some(cue)).perform(task, timeout).await,
             Err(fail) => Err(fail),
         };
         result.duration_ms = millis(Boot::now().since(begun));
@@ -160,9 +162,10 @@ impl Course<'_> {
         }
     }
 
-    fn performer<'s>(&'s self, sink: &'s Sink, shown: bool) -> Performer<'s> {
+    /// With a cue: of a step, whose output is shown.
+    fn performer<'s>(&'s self, sink: &'s Sink, cue: Option<Cue>) -> Performer<'s> {
         let Self { isolation, lease, stop, grace, .. } = self;
-        Performer { isolation: *isolation, lease, stop, grace: *grace, sink, shown }
+        Performer { isolation: *isolation, lease, stop, grace: *grace, sink, shown: cue.is_some(), cue }
     }
 
     fn sink_of(&self, step: &str) -> Sink {

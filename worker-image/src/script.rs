@@ -2,18 +2,21 @@
 
 use crate::isolation::bubblewrap::path_variable;
 use crate::isolation::plan::Env;
+use crate::logs::Cue;
 use protocol::pipeline::Step;
 use protocol::worker::Job;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
 ///
 /// Each is evaluated by itself, so that one that ends in a backslash or within quotes does not go on into what follows. `-e`
-/// alone goes on after `false && true`, so each command's exit code is looked at as well.
+/// alone goes on after `false && true`, so each command's exit code is looked at as well. One whose output goes into a file by
+/// then (`exec >FILE`) is not shown, since that file is the step's.
 #[must_use]
-pub fn script(commands: &[String]) -> String {
+pub fn script(commands: &[String], cue: &Cue) -> String {
     let mut script = String::new();
     for command in commands {
-        script.push_str(&format!("printf '%s\\n' {}\n", quoted(&format!("$ {command}"))));
+        let shown = quoted(&format!("$ {}", command.trim_end()));
+        script.push_str(&format!("[ -f /proc/self/fd/1 ] || printf '{}%s\\n' {shown}\n", cue.format()));
         script.push_str(&format!("eval {}", quoted(command)));
         script.push_str("\ncallboard_code=$?; [ \"$callboard_code\" -eq 0 ] || exit \"$callboard_code\"\n");
     }
@@ -58,11 +61,39 @@ pub fn step_env(job: &Job, step: &Step, commit: &str) -> Env {
 mod tests {
     use super::*;
     use std::process::Command;
+    use uuid::Uuid;
+
+    /// What it writes, with `@` for each cue, and its exit code.
+    fn with_cues(commands: &[&str]) -> (String, Option<i32>) {
+        let commands: Vec<String> = commands.iter().map(|command| (*command).to_owned()).collect();
+        let script = script(&commands, &Cue::new(Uuid::nil()));
+        let output = Command::new("sh").args(["-e", "-c", &script]).output().unwrap();
+        let written = String::from_utf8(output.stdout).unwrap();
+        (written.replace(&format!("\u{1e}{}", Uuid::nil().simple()), "@"), output.status.code())
+    }
 
     fn run(commands: &[&str]) -> (String, Option<i32>) {
-        let commands: Vec<String> = commands.iter().map(|command| (*command).to_owned()).collect();
-        let output = Command::new("sh").args(["-e", "-c", &script(&commands)]).output().unwrap();
-        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+        let (written, code) = with_cues(commands);
+        (written.replace('@', ""), code)
+    }
+
+    #[test]
+    fn a_cue_stands_before_each_command_that_is_shown_and_nowhere_else() {
+        assert_eq!(with_cues(&["printf a", "echo b"]), ("@$ printf a\na@$ echo b\nb\n".into(), Some(0)));
+    }
+
+    #[test]
+    fn what_ends_a_block_of_lines_is_no_line_of_its_own() {
+        assert_eq!(run(&["echo a\n", "echo b\n\n"]).0, "$ echo a\na\n$ echo b\nb\n");
+        assert_eq!(run(&["echo a\necho b\n"]).0, "$ echo a\necho b\na\nb\n");
+    }
+
+    #[test]
+    fn nothing_of_ours_gets_into_a_file_of_the_steps() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display();
+        run(&[&format!("exec >{path}"), "echo a", "echo b"]);
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "a\nb\n");
     }
 
     #[test]

@@ -120,6 +120,10 @@ impl<W: Write> Lines<W> {
     }
 
     fn output(&mut self, step: &str, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        // The worker's own words begin with a newline where a step left a line unfinished, which has one here already.
+        if stream == Stream::System && bytes.is_empty() {
+            return Ok(());
+        }
         let text = clean::line(bytes, self.paint.0);
         let text = match stream {
             Stream::Stdout | Stream::Stderr => text,
@@ -231,7 +235,7 @@ mod tests {
             lines.chunk(&chunk(4, "compile", Stream::Stdout, b"o \xf0\x9f")).unwrap();
             lines.chunk(&chunk(5, "compile", Stream::Stdout, b"\x98\x80\nno newline")).unwrap();
             lines.chunk(&chunk(6, "test", Stream::Stdout, b"10%\r100%\n\nend")).unwrap();
-            lines.chunk(&chunk(7, "test", Stream::System, b"exit code 0\n")).unwrap();
+            lines.chunk(&chunk(7, "test", Stream::System, b"\nexit code 0\n")).unwrap();
         });
         let expected = "waiting for a free worker, 2 ahead\nrunning\nclone   │ Cloning\ncompile │ one\ncompile │ warning\n\
                         compile │ two 😀\ncompile │ no newline\ntest    │ 100%\ntest    │\ntest    │ end\ntest    │ exit code 0\n";

@@ -164,6 +164,24 @@ mod tests {
     }
 
     #[test]
+    fn the_workers_own_words_begin_a_line() {
+        let journal =
+            Journal::new(LogLimits { max_chunk_bytes: 99, max_batch_bytes: 999, ..LIMITS }, &std::env::temp_dir());
+        let journal = journal.unwrap();
+        for (stream, text) in [
+            (Stream::System, "Step\n"),
+            (Stream::Stdout, "no newline"),
+            (Stream::System, "exit code 0\n"),
+            (Stream::Stderr, "newline\n"),
+            (Stream::System, "exit code 1\n"),
+        ] {
+            say(&journal, stream, text);
+        }
+        let log: String = waiting(&journal).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(log, "Step\nno newline\nexit code 0\nnewline\nexit code 1\n");
+    }
+
+    #[test]
     fn a_batch_is_the_same_again_until_it_is_acknowledged() {
         let journal = journal();
         say(&journal, Stream::Stdout, "abcdefghijklmn");

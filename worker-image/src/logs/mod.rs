@@ -3,6 +3,7 @@
 //! Nothing here ever makes a step wait: what the board does not take is spooled to disk within a bound, and what goes
 //! past the bound is counted and named in a marker.
 
+mod cue;
 mod cut;
 mod journal;
 mod queue;
@@ -10,6 +11,7 @@ mod read;
 mod ship;
 mod spool;
 
+pub use cue::Cue;
 pub use cut::{cut, whole_chars};
 pub use journal::Journal;
 pub use read::{Reading, Sink, read};

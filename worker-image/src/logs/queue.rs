@@ -28,6 +28,8 @@ pub(super) struct Queue {
     dropped_bytes: u64,
     /// The step that wrote last.
     step: Arc<str>,
+    /// Whether what was written last has not ended with a newline.
+    within_line: bool,
     pub(super) capped: bool,
     pub(super) finished: bool,
 }
@@ -59,6 +61,7 @@ impl Queue {
             spool: Spool::new(directory)?,
             dropped_bytes: 0,
             step: "".into(),
+            within_line: false,
             capped: false,
             finished: false,
         })
@@ -72,8 +75,12 @@ impl Queue {
             self.close();
         }
         self.step = Arc::clone(step);
+        // The worker's own words begin a line, whatever a step left unfinished: readers put all streams one behind the other.
+        let begin: &[u8] = if stream == Stream::System && self.within_line { b"\n" } else { b"" };
+        self.within_line = bytes.last() != Some(&b'\n');
         let open = self.open.get_or_insert_with(|| Open { step: step.clone(), stream, at_ms, bytes: Vec::new() });
         open.at_ms = at_ms;
+        open.bytes.extend_from_slice(begin);
         open.bytes.extend_from_slice(bytes);
         if open.bytes.len() >= self.limits.max_chunk_bytes {
             self.close();

@@ -1,5 +1,6 @@
 //! Reads a task's output as bytes, masks it, and hands whole characters to the journal.
 
+use super::cue::{Cue, Cues};
 use super::cut::whole_chars;
 use super::journal::Journal;
 use crate::clock::{Boot, millis};
@@ -66,10 +67,17 @@ impl Reading {
     }
 }
 
-/// Begins to read `from`. What is not `shown` goes to the tail only.
-pub fn read(from: impl AsyncRead + Send + Unpin + 'static, sink: Sink, stream: Stream, shown: bool) -> Reading {
+/// Begins to read `from`, in which `cue` stands before what is to begin a line. What is not `shown` goes to the tail only.
+pub fn read(
+    from: impl AsyncRead + Send + Unpin + 'static,
+    sink: Sink,
+    stream: Stream,
+    cue: Option<Cue>,
+    shown: bool,
+) -> Reading {
     let (enough, tail) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
     let passing = Passing {
+        cues: cue.map(Cues::new),
         masker: Masker::new(Arc::clone(&sink.masks)),
         begun: Vec::new(),
         tail: Arc::clone(&tail),
@@ -84,6 +92,7 @@ pub fn read(from: impl AsyncRead + Send + Unpin + 'static, sink: Sink, stream: S
 struct Passing {
     sink: Sink,
     shown: Option<Stream>,
+    cues: Option<Cues>,
     masker: Masker,
     /// The first bytes of a character whose last ones are not read yet.
     begun: Vec<u8>,
@@ -109,10 +118,14 @@ impl Passing {
                 break;
             }
             self.sink.lease.output_seen();
-            let masked = self.masker.push(&buffer[..read]);
+            let masked = match &mut self.cues {
+                Some(cues) => self.masker.push(&cues.push(&buffer[..read])),
+                None => self.masker.push(&buffer[..read]),
+            };
             self.pass(&masked, false);
         }
-        let rest = self.masker.finish();
+        let begun = self.cues.as_mut().map(Cues::finish).unwrap_or_default();
+        let rest = [self.masker.push(&begun), self.masker.finish()].concat();
         self.pass(&rest, true);
     }
 

@@ -10,9 +10,23 @@ in_both! {
     secrets_are_masked_also_in_pieces_by_lines_and_encoded,
     secrets_are_masked_also_where_an_encoding_is_wrapped,
     a_secret_that_is_too_short_to_be_masked_is_named,
+    commands_and_the_workers_own_words_begin_lines,
     an_outage_of_the_board_leaves_no_hole_in_the_log,
     a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded,
     bytes_that_are_no_text_arrive_as_they_are,
+}
+
+async fn commands_and_the_workers_own_words_begin_lines(back_end: BackEnd) {
+    let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
+    let steps = vec![step("one", &["printf 'no newline'", "echo a\n", "printf b"]), step("two", &["printf c >&2"])];
+    let report = board.report(board.offer(job(&forge.url(), steps))).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let log = board.log();
+    let (_, log) = log.split_once("Step 1/2: one\n").expect("a log of the step");
+    let lines: Vec<_> = log.lines().map(|line| line.split(" after ").next().unwrap_or("")).collect();
+    let one = ["$ printf 'no newline'", "no newline", "$ echo a", "a", "$ printf b", "b", "exit code 0"];
+    let two = ["Step 2/2: two", "$ printf c >&2", "c", "exit code 0"];
+    assert_eq!(lines, [&one[..], &two[..]].concat());
 }
 
 async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded(back_end: BackEnd) {
