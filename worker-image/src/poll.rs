@@ -37,7 +37,7 @@ pub enum Phase {
 #[derive(Debug, Error)]
 pub enum GaveUp {
     /// Its token is unknown or revoked.
-    #[error("the board does not know this worker's token; make one with `callboard token create --worker`")]
+    #[error("the board does not know this worker's token; make one with `callboard token create --kind worker`")]
     TokenRefused,
     /// Its host does not let it work.
     #[error("builds in a row failed for reasons of this host: {}; see `callboard-worker doctor`", .0.join("; then "))]

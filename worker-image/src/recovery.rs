@@ -83,6 +83,7 @@ impl Left {
             if !within(patience, reporting).await.unwrap_or(false) {
                 return Settled::Unreported;
             }
+            Record::forget(&directory);
             let _turn = one_at_a_time.lock().await;
             if remains.remove(&directory).await { Settled::Gone } else { Settled::Stuck }
         }));

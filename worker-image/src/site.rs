@@ -64,6 +64,11 @@ impl Record {
     pub fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()
     }
+
+    /// Removes the record from a build's directory: its end needs to be told to nobody any more.
+    pub fn forget(directory: &Path) {
+        fs::remove_file(directory.join(RECORD)).ok();
+    }
 }
 
 impl Site {
@@ -137,7 +142,7 @@ impl Site {
 
     /// Forgets the build, whose end is acknowledged: a later process only has to remove what is left.
     pub fn forget(&self) {
-        fs::remove_file(self.path(RECORD)).ok();
+        Record::forget(&self.directory);
     }
 
     /// Removes all.

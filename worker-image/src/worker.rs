@@ -10,6 +10,7 @@ use crate::poll::{self, GaveUp, Phase, free_bytes};
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
+use crate::site::Record;
 use crate::stdin;
 use crate::workplace::{Unfit, Workplace};
 use anyhow::{Context as _, anyhow};
@@ -24,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 /// How long recovery may keep a worker from its first claim.
 const RECOVERY_FIRST: Duration = Duration::from_secs(10);
@@ -49,8 +51,11 @@ pub enum Failed {
     /// This process may not open enough for its slots: exit code 71.
     #[error("{0}; set it with {fix}", fix = descriptors::fix(*.1))]
     Limit(String, u32),
-    /// `recover` could not tell the board of all ends: exit code 76.
-    #[error("the ends of {0} builds could not be reported, see the warnings above; run it again, or start the worker")]
+    /// The board could not be told of all ends: exit code 76.
+    #[error(
+        "the ends of {0} builds could not be reported, see the warnings above; the worker's next start tells the board, or \
+         `callboard-worker recover`"
+    )]
     Unreported(usize),
     /// Anything else: exit code 1.
     #[error(transparent)]
@@ -96,7 +101,7 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
     let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
     let (remains, mut beside) = (Arc::new(Remains::default()), JoinSet::new());
     if !recover_first(&config, &api, &workplace, &remains, &mut beside, phase.clone()).await? {
-        return Ok(());
+        return all_reported(&workplace);
     }
     let isolation = choose(&config, &host_id).await?;
     metrics.works_in(isolation.name());
@@ -109,7 +114,18 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
     };
     let shop = Arc::new(Shop { config, api, isolation, remains, metrics });
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
-    Ok(poll::poll(shop, info, phase).await?)
+    poll::poll(shop, info, phase).await?;
+    all_reported(&workplace)
+}
+
+/// Whether the board knows the ends of all builds that were here: of one that it does not, the record stays.
+fn all_reported(workplace: &Workplace) -> Result<(), Failed> {
+    let recorded = |build: &Uuid| Record::read(&workplace.root.join(build.to_string())).is_some();
+    let builds = workplace.builds().context("the builds root can't be read")?;
+    match builds.iter().filter(|build| recorded(build)).count() {
+        0 => Ok(()),
+        unreported => Err(Failed::Unreported(unreported)),
+    }
 }
 
 /// Serves metrics, if that is asked for, as long as `exposing` lives.

@@ -179,7 +179,7 @@ async fn a_second_signal_ends_a_worker_whose_board_is_away() {
     assert!(worker.process.try_wait().unwrap().is_none(), "the first lets it try on");
     let begun = Instant::now();
     worker.signal(Signal::SIGTERM);
-    assert_eq!(worker.end().code(), Some(0));
+    assert_eq!(worker.end().code(), Some(76), "{}", worker.log());
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     is_reported_by_the_next(&board, &forge, worker, build).await;
 }
@@ -189,8 +189,21 @@ async fn the_drain_timeout_ends_a_worker_whose_board_is_away() {
     let Some((board, forge, mut worker, build)) = unreported(&["--drain-timeout", "1"]).await else { return };
     let begun = Instant::now();
     worker.signal(Signal::SIGTERM);
-    assert_eq!(worker.end().code(), Some(0));
+    assert_eq!(worker.end().code(), Some(76), "{}", worker.log());
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    is_reported_by_the_next(&board, &forge, worker, build).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_told_to_stop_before_it_could_report_what_was_left_says_so() {
+    let Some((board, forge, mut worker, build)) = unreported(&[]).await else { return };
+    worker.process.kill().unwrap();
+    worker.process.wait().unwrap();
+    let before = worker.log().len();
+    let mut worker = worker.again(&board, &forge);
+    eventually("the next try", || worker.log()[before..].contains("end not reported yet").then_some(()));
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().code(), Some(76), "{}", worker.log());
     is_reported_by_the_next(&board, &forge, worker, build).await;
 }
 
