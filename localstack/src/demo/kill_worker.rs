@@ -1,19 +1,20 @@
 //! What becomes of a build whose worker dies: shown with a short lease.
 
 use super::Scene;
-use crate::client::Client;
-use crate::follow::{Lines, View as _, follow};
+use super::source::FIRST_WORDS;
+use crate::follow::{Lines, View, follow};
 use crate::{leftovers, say};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::build::Build;
+use protocol::log::{Chunk, Stream};
 use protocol::{EndReason, Status};
 use rules::Timing;
 use std::collections::BTreeSet;
-use std::io::stdout;
+use std::io::{self, stdout};
 use std::time::{Duration, Instant};
-use uuid::Uuid;
+use tokio::sync::Notify;
 
 const LEASE: Duration = Duration::from_secs(6);
 const GRACE: Duration = Duration::from_secs(6);
@@ -41,14 +42,16 @@ pub(super) fn worker_arguments() -> Vec<String> {
 /// Kills the worker in the middle of a step, waits for the reaper, and starts the next worker.
 pub(super) async fn play(scene: &mut Scene, build: Build) -> anyhow::Result<u8> {
     let paint = scene.screen.paint;
-    let mut lines = Lines::new(stdout(), scene.screen);
+    let works = Notify::new();
+    let mut onlooker = Onlooker { lines: Lines::new(stdout(), scene.screen), seen: String::new(), works: &works };
     tokio::select! {
-        ended = follow(&scene.client, build.id, &mut lines) => {
+        ended = follow(&scene.client, build.id, &mut onlooker) => {
             bail!("the build ended as {} before its worker could be killed", ended?.status)
         }
-        reached = reaches(&scene.client, build.id, "work") => reached?,
+        () = works.notified() => {}
     }
-    lines.end()?;
+    onlooker.end()?;
+    drop(onlooker);
     let pid = scene.stack.worker().and_then(crate::worker::Worker::pid).context("the worker has ended by itself")?;
     kill(Pid::from_raw(pid), Signal::SIGKILL)?;
     say::out(paint.bold(&format!("\nkill -9 {pid}: the worker is gone in the middle of a step")))?;
@@ -68,12 +71,41 @@ pub(super) async fn play(scene: &mut Scene, build: Build) -> anyhow::Result<u8> 
     Ok(u8::from(!as_it_should))
 }
 
-/// Waits until the build is at a step.
-async fn reaches(client: &Client, id: Uuid, step: &str) -> anyhow::Result<()> {
-    while client.build(id).await?.phase.as_deref() != Some(step) {
-        tokio::time::sleep(Duration::from_millis(250)).await;
+/// Shows a build, and tells once the step itself was heard: before that, nobody sees that it was in the middle of one.
+struct Onlooker<'a, V> {
+    lines: V,
+    /// What the step has written.
+    seen: String,
+    works: &'a Notify,
+}
+
+impl<V: View> View for Onlooker<'_, V> {
+    fn build(&mut self, build: &Build) -> io::Result<()> {
+        self.lines.build(build)
     }
-    Ok(())
+
+    fn chunk(&mut self, chunk: &Chunk) -> io::Result<()> {
+        self.lines.chunk(chunk)?;
+        if chunk.stream == Stream::Stdout {
+            self.seen.push_str(&String::from_utf8_lossy(&chunk.bytes().unwrap_or_default()));
+        }
+        if self.seen.lines().any(|line| line == FIRST_WORDS) && self.seen.ends_with('\n') {
+            self.works.notify_one();
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        self.lines.note(text)
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.lines.tick()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.lines.end()
+    }
 }
 
 async fn count_down(scene: &Scene, build: &Build) -> anyhow::Result<Build> {
@@ -109,5 +141,32 @@ async fn clean(scene: &Scene, build: &Build) -> usize {
             return left;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::follow::Silent;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn the_worker_is_killed_once_its_step_was_heard_and_not_before() {
+        let works = Notify::new();
+        let mut onlooker = Onlooker { lines: Silent, seen: String::new(), works: &works };
+        let mut heard = |stream, text: &str| {
+            onlooker.chunk(&Chunk::new(1, "work", stream, 0, text.as_bytes())).unwrap();
+            pin!(works.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(!heard(Stream::System, "Step 1/1: work\n"));
+        assert!(!heard(
+            Stream::Stdout,
+            "$ for second in $(seq 600); do echo \"still working, second $second\"; done\n"
+        ));
+        assert!(!heard(Stream::System, "still working, second 1\n"));
+        assert!(!heard(Stream::Stdout, "still working, sec"));
+        assert!(!heard(Stream::Stdout, "ond 1"), "a line is shown once it has ended");
+        assert!(heard(Stream::Stdout, "\nstill working, second 2\n"));
     }
 }

@@ -28,6 +28,9 @@ const SAMPLE: [(&str, &str); 3] = [
 /// A pipeline whose step takes long enough to lose its worker.
 const LONG: &str = "name: long\nsteps:\n  - name: work\n    run: |\n      for second in $(seq 600); do echo \"still working, second $second\"; sleep 1; done\n";
 
+/// The first that it says.
+pub(super) const FIRST_WORDS: &str = "still working, second 1";
+
 const FILE: &str = "callboard.yaml";
 /// The largest file that is read.
 const FILE_MAX_BYTES: u64 = PIPELINE_MAX_BYTES as u64;
