@@ -1,12 +1,14 @@
 //! A git repository over https on loopback, with a certificate of its own: what the demo and tests clone from.
 
-use anyhow::{Context as _, bail};
+mod copy;
+
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use copy::{copy, git, settings_of};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -91,43 +93,6 @@ impl Drop for GitHttps {
     fn drop(&mut self) {
         self.server.abort();
     }
-}
-
-/// Copies by a fetch into the copy, not by a push out of the repository: it may be another user's, and a push would run its
-/// hooks and follow its settings with our rights. It may also be a shallow clone; then so is the copy.
-async fn copy(repository: &Path, bare: &Path) -> anyhow::Result<()> {
-    let settings = settings_of(bare);
-    std::fs::write(&settings, "[safe]\n\tdirectory = *\n[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
-    git(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(bare), &settings).await?;
-    // A branch `main` of its own, if HEAD is another one, is not what is built: HEAD goes last.
-    for refs in [&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"][..], &["+HEAD:refs/heads/main"]] {
-        let mut fetch = Command::new("git");
-        fetch.arg("-C").arg(bare).args(["fetch", "--quiet", "--update-shallow", "--no-tags", "--"]).arg(repository);
-        let fetched = git(fetch.args(refs), &settings).await;
-        fetched.with_context(|| format!("{} is not a git repository with a commit", repository.display()))?;
-    }
-    Ok(())
-}
-
-/// Where git's settings for a copy are.
-fn settings_of(bare: &Path) -> PathBuf {
-    bare.with_extension("gitconfig")
-}
-
-/// Runs git with `settings` as the only ones beside the repository's own; returns what it says.
-async fn git(command: &mut Command, settings: &Path) -> anyhow::Result<Vec<u8>> {
-    // Set inside a hook, they would point git at another repository.
-    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
-        command.env_remove(name);
-    }
-    let command = command.stdin(Stdio::null()).env("GIT_CONFIG_GLOBAL", settings).env("GIT_CONFIG_NOSYSTEM", "1");
-    // What a partial clone lacks would be fetched as that clone's settings say.
-    let command = command.env("GIT_NO_LAZY_FETCH", "1").kill_on_drop(true);
-    let said = command.output().await.context("git can't be run: install it")?;
-    if said.status.success() {
-        return Ok(said.stdout);
-    }
-    bail!("git: {}", String::from_utf8_lossy(&said.stderr).trim())
 }
 
 /// A certificate for loopback, signed by an authority that is written to `authority`.

@@ -45,7 +45,7 @@ async fn it_is_cloned_with_its_authority_and_a_commit_is_fetched_by_its_id() {
 async fn what_is_no_repository_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let refused = GitHttps::serve(dir.path(), dir.path()).await.expect_err("refused");
-    assert!(format!("{refused:#}").contains("is not a git repository with a commit"), "{refused:#}");
+    assert!(format!("{refused:#}").contains("is not a git repository: name one"), "{refused:#}");
 }
 
 fn repository(dir: &Path, commits: usize) -> std::path::PathBuf {
