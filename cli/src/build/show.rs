@@ -32,7 +32,7 @@ pub(super) fn table(builds: &[Build], output: Output) -> String {
 /// The one thing about a build's state that is worth a column.
 fn note(build: &Build) -> String {
     match build.status {
-        Status::Pending => waiting_in_short(build),
+        Status::Pending => waiting_in_short(build, now()),
         Status::Running if build.cancel_requested => "cancelling".into(),
         Status::Running => build.phase.as_deref().map(plain).unwrap_or_default(),
         Status::Success => String::new(),
@@ -51,7 +51,7 @@ pub(super) fn build(build: &Build, output: Output) -> String {
         ("pipeline", Some(plain(&build.pipeline))),
         ("status", Some(status(build, output.screen))),
         ("", build.error_message.as_deref().map(plain)),
-        ("", is_waiting.then(|| waiting(build))),
+        ("", is_waiting.then(|| waiting(build, now()))),
         ("at", build.phase.as_deref().filter(|_| !build.status.is_final()).map(plain)),
         ("stopping", (build.cancel_requested && !build.status.is_final()).then(|| "somebody asked for its end".into())),
         ("repository", Some(plain(&build.repository))),

@@ -75,7 +75,7 @@ impl<W: Write> Lines<W> {
             let since = build.started_at.unwrap_or(build.created_at);
             let seconds = u64::try_from((now() - since).whole_seconds()).unwrap_or(0);
             let spinner = SPINNER[self.ticks % SPINNER.len()];
-            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref()), clock(seconds));
+            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref(), now()), clock(seconds));
             let line = self.paint.bold(&fit(&line, columns.saturating_sub(1)));
             if line != self.drawn {
                 write!(self.out, "{ERASE}{line}")?;
@@ -89,14 +89,24 @@ impl<W: Write> Lines<W> {
     fn say(&mut self) -> io::Result<()> {
         let Some(build) = self.build.as_ref().filter(|_| self.live.is_none()) else { return Ok(()) };
         let words = match build.status {
-            Status::Pending => now_at(build, None),
-            Status::Running if build.cancel_requested => now_at(build, None),
+            Status::Pending => now_at(build, None, now()),
+            Status::Running if build.cancel_requested => now_at(build, None, now()),
             Status::Running => "running".into(),
             Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => return Ok(()),
         };
         if words != self.said {
             self.line(&words)?;
             self.said = words;
+        }
+        Ok(())
+    }
+
+    /// Only a build that runs has a log, so a first chunk says as well that it runs: looks at the build come more seldom.
+    fn begin(&mut self) -> io::Result<()> {
+        if let Some(build) = self.build.as_mut().filter(|build| build.status == Status::Pending) {
+            build.status = Status::Running;
+            build.started_at = Some(now());
+            self.say()?;
         }
         Ok(())
     }
@@ -158,12 +168,17 @@ impl<W: Write> Lines<W> {
 
 impl<W: Write + Send> View for Lines<W> {
     fn build(&mut self, build: &Build) -> io::Result<()> {
-        self.build = Some(build.clone());
+        // A look that was begun before the first chunk came may know less than that does.
+        let knows_less = build.status == Status::Pending;
+        if !knows_less || self.build.as_ref().is_none_or(|known| known.status == Status::Pending) {
+            self.build = Some(build.clone());
+        }
         self.say()?;
         self.draw()
     }
 
     fn chunk(&mut self, chunk: &Chunk) -> io::Result<()> {
+        self.begin()?;
         if self.step.as_deref() != Some(&chunk.step) || chunk.stream == Stream::System {
             self.finish(&chunk.step, chunk.stream)?;
             self.step = Some(chunk.step.clone());
@@ -239,6 +254,19 @@ mod tests {
         });
         let expected = "waiting for a free worker, 2 ahead\nrunning\nclone   │ Cloning\ncompile │ one\ncompile │ warning\n\
                         compile │ two 😀\ncompile │ no newline\ntest    │ 100%\ntest    │\ntest    │ end\ntest    │ exit code 0\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_build_runs_before_its_log_begins_and_does_not_wait_again() {
+        let text = shown(false, None, |lines| {
+            lines.build(&build("pending")).unwrap();
+            lines.chunk(&chunk(1, "clone", Stream::System, b"Cloning\n")).unwrap();
+            lines.build(&build("pending")).unwrap();
+            lines.build(&build("running")).unwrap();
+            lines.chunk(&chunk(2, "compile", Stream::Stdout, b"one\n")).unwrap();
+        });
+        let expected = "waiting for a free worker, 2 ahead\nrunning\nclone   │ Cloning\ncompile │ one\n";
         assert_eq!(text, expected);
     }
 
