@@ -10,6 +10,7 @@ mod skipped;
 mod admission;
 mod billing;
 mod board;
+mod bodies;
 mod boundaries;
 mod claims;
 mod database;

@@ -1,5 +1,6 @@
 //! Builds as the web-app submits and reads them (SPEC.md, 2).
 
+use crate::object;
 use crate::pipeline::Env;
 use rules::{EndReason, Status};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct Submit {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub git_ref: Option<String>,
     /// Variables; they win over the pipeline's, a step's own win over both.
-    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    #[serde(default, deserialize_with = "object::map", skip_serializing_if = "Env::is_empty")]
     pub env: Env,
 }
 

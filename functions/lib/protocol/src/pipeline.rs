@@ -36,7 +36,7 @@ pub struct Step {
     /// Shell commands, in order; the first that fails ends the step.
     pub commands: Vec<String>,
     /// Variables for this step; they win over the build's.
-    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    #[serde(default, deserialize_with = "object::map", skip_serializing_if = "Env::is_empty")]
     pub env: Env,
     /// How long the step may take, in seconds; without it only the build's deadline counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub struct PreviewSpec {
     #[serde(default = "an_hour")]
     pub ttl_seconds: u32,
     /// Variables of the service; they win over the build's.
-    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    #[serde(default, deserialize_with = "object::map", skip_serializing_if = "Env::is_empty")]
     pub env: Env,
     /// Whether what is left of one that failed is kept, stopped, until somebody destroys it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -101,7 +101,7 @@ pub struct PipelineSpec {
     #[serde(deserialize_with = "object::list")]
     pub steps: Vec<Step>,
     /// Variables of every step.
-    #[serde(default, skip_serializing_if = "Env::is_empty")]
+    #[serde(default, deserialize_with = "object::map", skip_serializing_if = "Env::is_empty")]
     pub env: Env,
     /// How long a build may take, in seconds; this is also what it reserves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,13 +116,13 @@ pub struct PipelineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_secret: Option<String>,
     /// Secrets for pulling images, by registry.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "object::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub registry_secrets: BTreeMap<String, String>,
     /// Whether the clone brings submodules.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submodules: bool,
     /// What is started once a build has succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub preview: Option<PreviewSpec>,
 }
 

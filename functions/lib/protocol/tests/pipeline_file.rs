@@ -100,6 +100,15 @@ fn each_fault_is_seen_at_its_line_and_key() {
     check("a: b: c", "f:1:5: not YAML: ");
     check("name: a\n---\nname: b", "f:2:1: a second document begins here");
     check("name: a\nname: b", "f:2:1: \"name\" stands here twice; first in line 1");
+    for text in ["env:\n  A: b\n  A: c", "registry_secrets:\n  A: b\n  A: c", "preview:\n  env: {A: b}\n  A: c\n  A: d"]
+    {
+        let line = 3 + text.lines().count();
+        check(&with(text), &format!("f:{line}:3: \"A\" stands here twice; first in line {}", line - 1));
+    }
+    check(
+        &with_step("    run: r\n    env:\n      A: b\n      A: b"),
+        "f:11:7: \"A\" stands here twice; first in line 10",
+    );
     check("name: a", "f:1:1: repository: is missing");
     check("name: a", "f:1:1: steps: is missing");
     check("name: Hello", "f:1:1: name: \"Hello\" can't name a pipeline");
