@@ -4,8 +4,8 @@ mod list;
 mod show;
 
 use crate::answer::Answer;
-use crate::exit;
 use crate::output::Output;
+use crate::{exit, ids};
 use clap::Subcommand;
 use localstack::client::{Client, Failed};
 use localstack::follow::{self, Json, Lines, Raw, Silent, View};
@@ -64,33 +64,37 @@ With --follow the exit code is the build's: 0 success, 1 failed, 3 cancelled, 4 
         limit: u32,
     },
     /// A build: what it is at, how it ended, what it cost.
-    #[command(after_help = "Example:\n  callboard build show 0193a1b2-…")]
+    #[command(after_help = "Example:\n  callboard build show 01a2308a-c2ff-7509-a0e1-a6168fbb6d21")]
     Show {
-        /// Its id.
+        /// Its id, as `build list` has it.
+        #[arg(value_parser = ids::of_build)]
         id: Uuid,
     },
     /// A build's log: on a terminal in lines, else the bytes that the steps wrote.
     #[command(after_help = "Examples:
-  callboard build logs -f 0193a1b2-…
-  callboard build logs 0193a1b2-… > build.log
-  callboard build logs 0193a1b2-… --json | jq -r 'select(.stream == \"stderr\").text'")]
+  callboard build logs -f 01a2308a-c2ff-7509-a0e1-a6168fbb6d21
+  callboard build logs 01a2308a-c2ff-7509-a0e1-a6168fbb6d21 > build.log
+  callboard build logs 01a2308a-c2ff-7509-a0e1-a6168fbb6d21 --json | jq -r 'select(.stream == \"stderr\").text'")]
     Logs {
-        /// Its id.
+        /// Its id, as `build list` has it.
+        #[arg(value_parser = ids::of_build)]
         id: Uuid,
         /// Go on until the build has ended.
         #[arg(short, long)]
         follow: bool,
     },
     /// End a build.
-    #[command(after_help = "Example:\n  callboard build cancel 0193a1b2-…")]
+    #[command(after_help = "Example:\n  callboard build cancel 01a2308a-c2ff-7509-a0e1-a6168fbb6d21")]
     Cancel {
-        /// Its id.
+        /// Its id, as `build list` has it.
+        #[arg(value_parser = ids::of_build)]
         id: Uuid,
     },
     /// Try an ended build again: the same steps at the same commit.
-    #[command(after_help = "Example:\n  callboard build retry 0193a1b2-… --follow")]
+    #[command(after_help = "Example:\n  callboard build retry 01a2308a-c2ff-7509-a0e1-a6168fbb6d21 --follow")]
     Retry {
-        /// Its id.
+        /// Its id, as `build list` has it.
+        #[arg(value_parser = ids::of_build)]
         id: Uuid,
         /// Follow it to its end; the exit code is the build's.
         #[arg(long)]

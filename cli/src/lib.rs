@@ -9,6 +9,7 @@ pub mod answer;
 pub mod args;
 pub mod build;
 pub mod exit;
+pub mod ids;
 pub mod operator;
 pub mod output;
 pub mod pipeline;
@@ -16,20 +17,24 @@ pub mod plan;
 pub mod preview;
 pub mod secret;
 pub mod settings;
+pub mod sought;
 pub mod stack;
 pub mod workspace;
 
 use args::{Cli, Command};
 use output::Output;
 use settings::Settings;
+use sought::Sought;
 use std::process::ExitCode;
 
 /// Does what was typed; returns the exit code.
 pub async fn run(cli: Cli) -> ExitCode {
     let output = Output::new(cli.json, cli.color);
+    let sought = Sought::of(&cli.command);
     match command(cli, output).await {
         Ok(code) => code.into(),
         Err(error) => {
+            let error = sought.iter().fold(error, |error, sought| sought.told(error));
             let code = exit::of(&error);
             if code != exit::UNREAD {
                 localstack::say::err(format_args!("callboard: {}", told(&error)));

@@ -1,6 +1,7 @@
 //! `callboard preview`: live previews, and for operators the leases of their ports.
 
 use crate::answer::Answer;
+use crate::ids;
 use crate::output::Output;
 use crate::settings::Settings;
 use anyhow::bail;
@@ -29,32 +30,35 @@ pub enum PreviewCommand {
         #[arg(long, value_parser = state)]
         status: Option<State>,
         /// The one of this build.
-        #[arg(long)]
+        #[arg(long, value_parser = ids::of_build)]
         build: Option<Uuid>,
         /// How many at most.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
         limit: u32,
     },
     /// A preview: where it is reached, what it waits for, why it failed.
-    #[command(after_help = "Example:\n  callboard preview show 0193a1b2-…")]
+    #[command(after_help = "Example:\n  callboard preview show 01a2308a-c2ff-7509-a0e1-a6168fbb6d21")]
     Show {
-        /// Its id.
+        /// Its id, as `preview list` has it.
+        #[arg(value_parser = ids::of_preview)]
         id: Uuid,
     },
     /// The address of a running preview, for a browser: nothing else is printed.
     #[command(after_help = "Examples:
-  callboard preview open 0193a1b2-…
-  xdg-open \"$(callboard preview open 0193a1b2-…)\"")]
+  callboard preview open 01a2308a-c2ff-7509-a0e1-a6168fbb6d21
+  xdg-open \"$(callboard preview open 01a2308a-c2ff-7509-a0e1-a6168fbb6d21)\"")]
     Open {
-        /// Its id.
+        /// Its id, as `preview list` has it.
+        #[arg(value_parser = ids::of_preview)]
         id: Uuid,
     },
     /// Let a preview live longer, from now on.
     #[command(after_help = "Examples:
-  callboard preview extend 0193a1b2-… --for 2h
-  callboard preview extend 0193a1b2-… --if-version 7")]
+  callboard preview extend 01a2308a-c2ff-7509-a0e1-a6168fbb6d21 --for 2h
+  callboard preview extend 01a2308a-c2ff-7509-a0e1-a6168fbb6d21 --if-version 7")]
     Extend {
-        /// Its id.
+        /// Its id, as `preview list` has it.
+        #[arg(value_parser = ids::of_preview)]
         id: Uuid,
         /// How long; as long as its pipeline says if this is not given.
         #[arg(long = "for", value_name = "TIME", value_parser = duration)]
@@ -64,18 +68,20 @@ pub enum PreviewCommand {
         if_version: Option<i64>,
     },
     /// End a preview, or let go of what is left of a failed one.
-    #[command(after_help = "Example:\n  callboard preview destroy 0193a1b2-…")]
+    #[command(after_help = "Example:\n  callboard preview destroy 01a2308a-c2ff-7509-a0e1-a6168fbb6d21")]
     Destroy {
-        /// Its id.
+        /// Its id, as `preview list` has it.
+        #[arg(value_parser = ids::of_preview)]
         id: Uuid,
         /// Only if it still has this version.
         #[arg(long, value_name = "N")]
         if_version: Option<i64>,
     },
     /// What a preview last wrote, as its host has told; a build's own log is `callboard build logs`.
-    #[command(after_help = "Example:\n  callboard preview logs 0193a1b2-…")]
+    #[command(after_help = "Example:\n  callboard preview logs 01a2308a-c2ff-7509-a0e1-a6168fbb6d21")]
     Logs {
-        /// Its id.
+        /// Its id, as `preview list` has it.
+        #[arg(value_parser = ids::of_preview)]
         id: Uuid,
     },
     /// For operators: mend the leases of ports, and say which.

@@ -51,6 +51,7 @@ async fn another_workspaces_things_are_the_same_404_as_none() {
             let path = format!("/api/v1/builds/{id}{rest}");
             let mut answer = board.call(method.clone(), &path, &other, &Value::Null).await;
             assert_eq!(answer.said(), (404, "not_found"), "{path}");
+            assert_eq!(answer.body["detail"], "no such build; GET /api/v1/builds lists those there are");
             answer.body["request_id"] = Value::Null;
             bodies.push(answer.body);
         }

@@ -44,7 +44,12 @@ pub(crate) async fn submit(
         return answer(&shell, api, before).await;
     }
     let source = submissions::source(&shell.store, api.workspace, &submit.pipeline).await?;
-    let source = source.ok_or_else(|| Rejection::invalid("pipeline", "the workspace has no pipeline of that name"))?;
+    let source = source.ok_or_else(|| {
+        Rejection::invalid(
+            "pipeline",
+            "the workspace has no pipeline of that name; GET /api/v1/pipelines lists those there are",
+        )
+    })?;
     let build = made_of(submit, source, &shell)?;
     check_secrets(&shell, api, &build).await?;
     let admitted = admit::admit(&shell, api.workspace, &build, key).await?;

@@ -6,6 +6,7 @@ pub mod billing;
 pub mod combine;
 pub mod config;
 pub mod json;
+mod missing;
 pub mod path;
 pub mod place;
 mod query;

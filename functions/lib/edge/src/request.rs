@@ -1,5 +1,6 @@
 //! Around every request: its id, its span, its log line, and the body of a problem.
 
+use crate::missing::missing;
 use crate::rejection::problem;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
@@ -15,18 +16,21 @@ use uuid::Uuid;
 /// The header in which a caller may give the request's id, and in which the answer repeats it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The route of an address that there is none for.
+const NO_ROUTE: &str = "-";
+
 /// Gives the request an id, runs it, logs one line, and turns every refusal into a problem with that id.
 pub async fn around(request: Request, next: Next) -> Response {
     let id = request_id(&request);
     let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let span = tracing::info_span!("request", request.id = %id);
     let mut response = next.run(request).instrument(span.clone()).await;
     span.in_scope(|| {
         tracing::debug!(http.method = %method, http.route = %route, http.status = response.status().as_u16(), "answered");
     });
     if response.status().is_client_error() || response.status().is_server_error() {
-        response = with_problem(response, &id);
+        response = with_problem(response, &id, &route);
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -42,11 +46,15 @@ fn request_id(request: &Request) -> String {
     given.filter(plain).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
-/// The same answer with a problem as its body. The framework's own refusals get one that fits their status.
-fn with_problem(mut response: Response, id: &str) -> Response {
+/// The same answer with a problem as its body, which names what was not found. The framework's own refusals get one that
+/// fits their status.
+fn with_problem(mut response: Response, id: &str, route: &str) -> Response {
     let status = response.status();
     let ours = response.extensions_mut().remove::<Problem>();
     let mut problem = ours.unwrap_or_else(|| framework_problem(status));
+    if problem.code == Code::NotFound && route != NO_ROUTE {
+        problem.detail = Some(missing(route).into());
+    }
     problem.request_id = id.to_owned();
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut answer = (status, Body::from(body)).into_response();
