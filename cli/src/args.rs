@@ -41,8 +41,8 @@ pub struct Cli {
     /// Colours: on a terminal (auto), always or never. NO_COLOR is heeded.
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub color: Color,
-    /// A file with CALLBOARD_URL and tokens, as `callboard up` writes it.
-    #[arg(long, global = true, env = "CALLBOARD_ENV_FILE")]
+    /// A file with CALLBOARD_URL and tokens, as `callboard up` writes it; else that of CALLBOARD_ENV_FILE.
+    #[arg(long, global = true, value_name = "FILE")]
     pub env_file: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -151,7 +151,9 @@ pub struct DemoArgs {
 
 /// `migrate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  DATABASE_URL=postgres://… callboard migrate --operator-token-file operator.token")]
+#[command(
+    after_help = "Example:\n  DATABASE_URL=postgres://db.example/builds callboard migrate --operator-token-file operator.token"
+)]
 pub struct MigrateArgs {
     /// The database. Better in the environment than here, if it holds a password.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
@@ -179,6 +181,54 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// What a shell makes of a line that has nothing special in it but quotes.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quote) = (vec![String::new()], None);
+        for letter in line.trim().chars() {
+            match (letter, quote) {
+                ('"' | '\'', None) => quote = Some(letter),
+                (letter, Some(open)) if letter == open => quote = None,
+                (' ', None) => words.push(String::new()),
+                (letter, _) => words.last_mut().unwrap().push(letter),
+            }
+        }
+        words
+    }
+
+    /// The commands of this program in an example; what follows two spaces is a remark.
+    fn commands(example: &str) -> Vec<Vec<String>> {
+        let parts = example
+            .trim()
+            .split(" | ")
+            .filter_map(|part| Some((part.starts_with("DATABASE_URL="), part.find("callboard ")?, part)));
+        let parts = parts.filter(|(sets, at, _)| *at == 0 || *sets);
+        parts
+            .map(|(sets, at, part)| {
+                let line = part[at..].split(" > ").flat_map(|part| part.split(" < ")).next().unwrap();
+                let mut words = words(line.split("  ").next().unwrap());
+                words.extend(sets.then(|| "--database-url=postgres://x".to_owned()));
+                words
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_example_can_be_typed() {
+        fn helps(command: &clap::Command) -> Vec<String> {
+            let own = command.get_after_help().map(ToString::to_string);
+            own.into_iter().chain(command.get_subcommands().flat_map(helps)).collect()
+        }
+        let helps = helps(&Cli::command()).join("\n");
+        let examples: Vec<_> = helps.lines().filter(|line| line.starts_with("  ")).flat_map(commands).collect();
+        assert!(examples.len() > 40, "{examples:?}");
+        for words in examples {
+            assert!(!words.iter().any(|word| word.contains('…')), "{words:?}");
+            if let Err(error) = Cli::try_parse_from(&words) {
+                panic!("{words:?}: {error}");
+            }
+        }
     }
 
     #[test]

@@ -28,11 +28,14 @@ struct Address {
 }
 
 impl Settings {
-    /// Settings from the environment and, after that, a file: the one named, or the first of those looked for.
+    /// Settings from the environment and, after that, a file: the one named, here or in CALLBOARD_ENV_FILE, or the first of
+    /// those looked for.
     #[must_use]
     pub fn new(env_file: Option<PathBuf>) -> Self {
         let default = localstack::default_dir().join(tokens::FILE);
-        Self { named: env_file, here: tokens::FILE.into(), default, environment: variable }
+        let named = env_file
+            .or_else(|| std::env::var_os("CALLBOARD_ENV_FILE").filter(|file| !file.is_empty()).map(PathBuf::from));
+        Self { named, here: tokens::FILE.into(), default, environment: variable }
     }
 
     /// The board, as the workspace's token sees it.
@@ -61,7 +64,11 @@ impl Settings {
 
     fn address(&self) -> anyhow::Result<Address> {
         if let Some(path) = self.named.as_ref().filter(|path| !path.exists()) {
-            bail!("{} is not there", path.display());
+            bail!(
+                "the env file {} is not there; `callboard up` writes one into its directory: name it with --env-file or \
+                 CALLBOARD_ENV_FILE",
+                path.display()
+            );
         }
         if let Some(url) = self.variable(URL) {
             return Ok(Address { url, file: None });

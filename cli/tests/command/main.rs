@@ -141,7 +141,7 @@ async fn a_refusal_says_what_where_and_which_request() {
     let (_, url) = board("success").await;
     let (exit, _, stderr) = run(command(&url, &["build", "submit", "none"])).await;
     assert_eq!(exit, 2);
-    for word in ["pipeline", "no pipeline of that name", "invalid", "req-7"] {
+    for word in ["there is no pipeline none", "`callboard pipeline list`", "invalid", "req-7"] {
         assert!(stderr.contains(word), "{stderr}");
     }
 }
@@ -252,6 +252,27 @@ async fn a_token_goes_into_a_file_of_its_owners_alone_and_overwrites_none() {
     let (exit, _, stderr) = create().await;
     assert!(exit == 2 && stderr.contains("worker.token is there already") && stderr.contains("another"), "{stderr}");
     assert_eq!(fake.seen.lock().expect("seen").len(), 1, "no token is made that can't be kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_names_only_what_a_command_cant_do_without() {
+    for args in
+        [&["build", "submit"][..], &["build", "show"], &["pipeline", "show"], &["token", "create"], &["plan", "set"]]
+    {
+        let mut command = command("http://127.0.0.1:1", args);
+        command.env("CALLBOARD_ENV_FILE", "/nonexistent/callboard.env");
+        let (exit, _, stderr) = run(command).await;
+        let usage = stderr.lines().find(|line| line.starts_with("Usage:")).unwrap_or(&stderr);
+        assert!(exit == 2 && usage.starts_with("Usage: callboard") && !usage.contains("--env-file"), "{stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_id_is_told_before_any_board_is_asked() {
+    for args in [&["build", "show", "app"][..], &["build", "logs", "-f", "01a2308a"], &["preview", "open", "7"]] {
+        let (exit, _, stderr) = run(command("http://127.0.0.1:1", args)).await;
+        assert!(exit == 2 && stderr.contains("one looks like 01a2308a-c2ff-") && stderr.contains("list`"), "{stderr}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
