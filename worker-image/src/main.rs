@@ -41,13 +41,15 @@ fn main() -> ExitCode {
         Command::Try { what } => say(isolation::trial::attempt(what)),
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
-            let config = args.config()?;
+            let config = args.config().map_err(Failed::Settings)?;
             descriptors::too_few(config.slots, descriptors)
                 .map_or(Ok(()), |few| Err(Failed::Limit(few, config.slots)))?;
             let phase = worker::phases(config.drain_timeout, args.until_stdin_ends).map_err(anyhow::Error::from)?;
             worker::run(config, phase).await
         }),
-        Command::Recover(args) => serve(cli.log_format, async move { worker::recover(args.config()?).await }),
+        Command::Recover(args) => {
+            serve(cli.log_format, async move { worker::recover(args.config().map_err(Failed::Settings)?).await })
+        }
     }
 }
 

@@ -57,6 +57,9 @@ pub enum Failed {
          `callboard-worker recover`"
     )]
     Unreported(usize),
+    /// What it is told lacks something, or can't be: exit code 78.
+    #[error(transparent)]
+    Settings(anyhow::Error),
     /// Anything else: exit code 1.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -83,6 +86,7 @@ impl Failed {
             Self::GaveUp(GaveUp::Unhealthy(_)) => 70,
             Self::Limit(..) => 71,
             Self::Unreported(_) => 76,
+            Self::Settings(_) => 78,
             Self::Other(_) => 1,
         }
     }

@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+use callboard_worker::cli::Cli;
+use callboard_worker::poll::GaveUp;
+use callboard_worker::worker::Failed;
+use callboard_worker::workplace::Unfit;
+use clap::CommandFactory as _;
 use protocol::Problem;
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use serde::Serialize;
@@ -52,6 +57,28 @@ fn every_reason_that_a_worker_may_report_is_in_the_document() {
     let document = read("docs/worker-protocol.md");
     for reason in protocol::EndReason::ALL.iter().filter(|reason| reason.is_workers()) {
         assert!(document.contains(&format!("`{}`", reason.as_str())), "{}", reason.as_str());
+    }
+}
+
+#[test]
+fn every_exit_code_of_a_worker_is_in_the_readme_and_in_its_help() {
+    let failures = [
+        Failed::NoSandbox(String::new()),
+        Failed::GaveUp(GaveUp::Unhealthy(Vec::new())),
+        Failed::Limit(String::new(), 1),
+        Failed::Unfit(Unfit::Closed { root: PathBuf::new(), closed: PathBuf::new() }),
+        Failed::Unfit(Unfit::Taken(PathBuf::new())),
+        Failed::Unreported(1),
+        Failed::GaveUp(GaveUp::TokenRefused),
+        Failed::Settings(anyhow::anyhow!("")),
+    ];
+    let readme = read("README.md").replace('\n', " ");
+    let (_, codes) = readme.split_once("Exit codes: 69 ").expect("the worker's exit codes");
+    let codes = format!(" 69 {}", codes.split_once(". ").expect("an end").0);
+    let help = Cli::command().render_long_help().to_string();
+    for code in failures.map(|failure| failure.exit_code()) {
+        assert!(codes.contains(&format!(" {code} ")), "{code} is not in README.md: {codes}");
+        assert!(help.contains(&format!("\n  {code}  ")), "{code} is not in {help}");
     }
 }
 

@@ -26,9 +26,26 @@ use std::time::Duration;
 /// How long a worker that is well may take to say so.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(4);
 
+const HELP: &str = "Examples:
+  callboard-worker doctor
+  callboard-worker run --api-url https://board.example.com --token-file worker.token --slots 4
+
+Exit codes:
+  0    it was told to stop, and the board knows all ends
+  2    an option that can't be
+  69   no sandbox works here, or not all of its limits
+  70   three failures of the host in a row; it says which
+  71   too few open files for its slots
+  73   the builds root can't be used
+  75   another worker has it
+  76   not all ends of builds could be reported: the next start, or `recover`, does it
+  77   the board refuses the token
+  78   settings are missing or wrong
+  1    anything else";
+
 /// Takes builds from a Callboard and runs their steps, each sealed off.
 #[derive(Debug, Parser)]
-#[command(name = "callboard-worker", version, args_override_self = true)]
+#[command(name = "callboard-worker", version, args_override_self = true, after_help = HELP)]
 pub struct Cli {
     /// How the worker writes its own log, to standard error.
     #[arg(long, env = "CALLBOARD_LOG_FORMAT", value_enum, default_value = "text", global = true)]

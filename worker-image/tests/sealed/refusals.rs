@@ -42,7 +42,7 @@ async fn a_worker_without_a_token_says_where_to_put_one() {
     let (board, forge, root) = (Board::start().await, Forge::start().await, tempfile::tempdir().unwrap());
     let mut command = command(&board, &forge, root.path(), "run");
     let output = command.env_remove("CALLBOARD_WORKER_TOKEN").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(78));
     assert!(said(&output).contains("CALLBOARD_WORKER_TOKEN"), "{}", said(&output));
 }
 
