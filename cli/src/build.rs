@@ -133,8 +133,9 @@ pub async fn run(command: BuildCommand, board: &Client, output: Output) -> anyho
             submitted(&build, follow, board, output).await
         }
         BuildCommand::List { status, pipeline, limit } => {
-            let builds = list::read(&list::Asked { status, pipeline }, limit, board).await?;
-            output.print(&builds, |builds| show::table(&builds.builds, output))?;
+            let asked = list::Asked { status, pipeline };
+            let builds = list::read(&asked, limit, board).await?;
+            output.print(&builds, |builds| show::table(&builds.builds, asked.is_for_all(), output))?;
             Ok(0)
         }
         BuildCommand::Show { id } => {

@@ -7,6 +7,7 @@
 
 pub mod answer;
 pub mod args;
+pub mod asked;
 pub mod build;
 pub mod exit;
 pub mod ids;
@@ -17,24 +18,23 @@ pub mod plan;
 pub mod preview;
 pub mod secret;
 pub mod settings;
-pub mod sought;
 pub mod stack;
 pub mod workspace;
 
 use args::{Cli, Command};
+use asked::Asked;
 use output::Output;
 use settings::Settings;
-use sought::Sought;
 use std::process::ExitCode;
 
 /// Does what was typed; returns the exit code.
 pub async fn run(cli: Cli) -> ExitCode {
     let output = Output::new(cli.json, cli.color);
-    let sought = Sought::of(&cli.command);
+    let asked = Asked::of(&cli.command);
     match command(cli, output).await {
         Ok(code) => code.into(),
         Err(error) => {
-            let error = sought.iter().fold(error, |error, sought| sought.told(error));
+            let error = asked.told(error);
             let code = exit::of(&error);
             if code != exit::UNREAD {
                 localstack::say::err(format_args!("callboard: {}", told(&error)));

@@ -67,6 +67,9 @@ pub async fn run(command: SecretCommand, board: &Client, output: Output) -> anyh
         SecretCommand::List => {
             let secrets: Answer<Secrets> = board.get("secrets").await?;
             output.print(&secrets, |secrets| {
+                if secrets.secrets.is_empty() {
+                    return "no secrets yet; set one with `callboard secret set NAME`".into();
+                }
                 let row = |secret: &SecretName| vec![plain(&secret.name), ago(secret.updated_at, now())];
                 output.table(&["NAME", "SET"], &secrets.secrets.iter().map(row).collect::<Vec<_>>())
             })?;

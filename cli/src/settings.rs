@@ -5,6 +5,7 @@
 //! token of the environment never goes to an address that such a file names.
 
 use anyhow::{Context as _, bail};
+use localstack::clean::plain;
 use localstack::client::Client;
 use localstack::tokens;
 use std::collections::BTreeMap;
@@ -58,6 +59,9 @@ impl Settings {
 
     fn client(&self, token: &'static str) -> anyhow::Result<Client> {
         let address = self.address()?;
+        if !is_address(&address.url) {
+            bail!("{URL} is {:?}: not an address; write http://host:port or https://host", plain(&address.url));
+        }
         let token = self.token(token, &address)?;
         Client::new(address.url, token)
     }
@@ -125,6 +129,12 @@ impl Settings {
             files.join(" or ")
         )
     }
+}
+
+/// Whether a board can be there.
+fn is_address(url: &str) -> bool {
+    let parsed = reqwest::Url::parse(url);
+    parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
 }
 
 fn read(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
@@ -198,6 +208,16 @@ mod tests {
         let refused = found(token_alone, "CALLBOARD_URL=http://evil\n", FILE, None);
         assert!(refused.starts_with("/here names an address, but has no CALLBOARD_API_TOKEN"), "{refused}");
         assert_eq!(found(nothing, "CALLBOARD_URL=http://evil\n", FILE, None), "/here has no CALLBOARD_API_TOKEN");
+    }
+
+    #[test]
+    fn an_address_is_one_of_http() {
+        for fine in ["http://127.0.0.1:7070", "https://board.example.com/", "http://[::1]:1"] {
+            assert!(is_address(fine), "{fine}");
+        }
+        for bad in ["", "board", "127.0.0.1:7070", "localhost:7070", "ftp://x", "http://"] {
+            assert!(!is_address(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Fresh {
         made.reverse();
         let mut fresh = Self { dir: dir.to_owned(), made, before: None };
         let make = fs::DirBuilder::new().recursive(true).mode(0o711).create(dir);
-        make.with_context(|| format!("{} can't be made", dir.display()))?;
+        make.with_context(|| format!("{} can't be made; choose another with --dir", dir.display()))?;
         let before = ours_in(dir);
         let lock = Lock::take(dir)?;
         // Whoever held it a moment ago may have left more.

@@ -16,6 +16,13 @@ pub(super) struct Asked {
     pub(super) pipeline: Option<String>,
 }
 
+impl Asked {
+    /// Whether all builds are asked for.
+    pub(super) fn is_for_all(&self) -> bool {
+        self.status.is_none() && self.pipeline.is_none()
+    }
+}
+
 /// At most `limit` builds.
 pub(super) async fn read(asked: &Asked, limit: u32, board: &Client) -> Result<Answer<Builds>, Failed> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

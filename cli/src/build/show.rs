@@ -9,10 +9,13 @@ use localstack::table::details;
 use protocol::Status;
 use protocol::build::Build;
 
-/// Many builds.
-pub(super) fn table(builds: &[Build], output: Output) -> String {
+/// Many builds; those of `all`, or of what was asked for.
+pub(super) fn table(builds: &[Build], all: bool, output: Output) -> String {
+    if builds.is_empty() && all {
+        return "no builds yet; submit one with `callboard build submit PIPELINE`".into();
+    }
     if builds.is_empty() {
-        return "no builds; submit one with `callboard build submit PIPELINE`".into();
+        return "no such builds; `callboard build list` shows all".into();
     }
     let row = |build: &Build| {
         vec![

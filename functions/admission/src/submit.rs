@@ -128,7 +128,10 @@ fn check_env(env: &Env) -> Result<(), Rejection> {
     }
     for (name, value) in env {
         if !pipeline::is_env_name(name) {
-            let detail = "a variable's name is a letter or _, then letters, digits and _; CALLBOARD_ is ours";
+            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+            let detail = format!(
+                "\"{name}\" can't name a variable: a letter or _, then letters, digits and _; CALLBOARD_ is ours"
+            );
             return Err(Rejection::invalid("env", detail));
         }
         if !pipeline::is_env_value(value) {
@@ -149,7 +152,10 @@ async fn check_secrets(shell: &Shell, api: Api, build: &NewBuild) -> Result<(), 
     if missing.is_empty() {
         return Ok(());
     }
-    let detail = format!("the pipeline names secrets that are not set: {}", missing.join(", "));
+    let detail = format!(
+        "the pipeline names secrets that are not set: {}; set each first (`callboard secret set NAME`)",
+        missing.join(", ")
+    );
     Err(Rejection::invalid("secrets", detail))
 }
 

@@ -26,9 +26,7 @@ fn words(build: &Build, now: OffsetDateTime) -> Words {
         }
         Some(WaitingFor::Minutes) => ("for minutes that running builds have reserved", "minutes", true),
         Some(WaitingFor::Billing) => ("for the workspace's plan, which can't be read", "no plan", false),
-        Some(WaitingFor::NoWorkerMatches) if is_new => {
-            ("for a worker that can take it to phone in", "no worker yet", false)
-        }
+        Some(WaitingFor::NoWorkerMatches) if is_new => ("for a worker to phone in", "no worker yet", false),
         Some(WaitingFor::NoWorkerMatches) => {
             ("for a worker that can take it: none was seen of late", "no worker matches", false)
         }
@@ -116,7 +114,7 @@ mod tests {
     #[test]
     fn that_no_worker_was_seen_is_no_news_of_a_build_that_has_just_come() {
         let waits = |seconds| waits_since(Some("no_worker_matches"), Some(0), Duration::seconds(seconds));
-        let fresh = ["waiting for a worker that can take it to phone in", "no worker yet"];
+        let fresh = ["waiting for a worker to phone in", "no worker yet"];
         assert_eq!((waits(0), waits(19)), (fresh.map(str::to_owned), fresh.map(str::to_owned)));
         assert!(waits(20)[0].ends_with("none was seen of late"), "{:?}", waits(20));
     }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stderr};
 use tracing_subscriber::EnvFilter;
 
 /// What is logged if `CALLBOARD_LOG` says nothing: our own lines, and of others what may need a person.
-const FILTER: &str = "info,tokio_cron_scheduler=warn";
+const FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx::postgres::notice=warn";
 
 /// Sets up logging for this process, once. `filter` is what `CALLBOARD_LOG` says, `format` what `CALLBOARD_LOG_FORMAT` does;
 /// without it lines are JSON on Lambda and text elsewhere.
