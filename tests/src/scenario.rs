@@ -356,6 +356,16 @@ impl Board {
         row.unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
     }
 
+    /// The texts that a query of the test's own returns, one a row.
+    ///
+    /// # Panics
+    ///
+    /// If the query fails.
+    pub async fn texts(&self, query: &str) -> Vec<String> {
+        let rows = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_all(&self.pool).await;
+        rows.unwrap_or_else(|error| panic!("{query}: {error}")).iter().map(|row| row.get(0)).collect()
+    }
+
     /// The quoted words of a CHECK, in its order.
     pub async fn check_words(&self, constraint: &str) -> Vec<String> {
         let query = format!("select pg_get_constraintdef(oid) from pg_constraint where conname = '{constraint}'");
