@@ -1,9 +1,10 @@
 //! Around every request: its id, its span, its log line, and the body of a problem.
 
 use crate::missing::missing;
+use crate::query::Calls;
 use crate::rejection::problem;
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -11,7 +12,6 @@ use http::{HeaderValue, StatusCode};
 use protocol::problem::PROBLEM_JSON;
 use protocol::{Code, Problem};
 use tracing::Instrument as _;
-use uuid::Uuid;
 
 /// The header in which a caller may give the request's id, and in which the answer repeats it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -19,8 +19,9 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The route of an address that there is none for.
 const NO_ROUTE: &str = "-";
 
-/// Gives the request an id, runs it, logs one line, and turns every refusal into a problem with that id.
-pub async fn around(request: Request, next: Next) -> Response {
+/// Gives the request an id, notes what its call takes, runs it, logs one line, and turns every refusal into a problem with that id.
+pub(crate) async fn around(State(calls): State<Calls>, mut request: Request, next: Next) -> Response {
+    calls.mark(&mut request);
     let id = request_id(&request);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
@@ -43,7 +44,12 @@ fn request_id(request: &Request) -> String {
     let given = request.headers().get(&REQUEST_ID).and_then(|value| value.to_str().ok());
     let plain =
         |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    given.filter(plain).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
+    given.filter(plain).map_or_else(new_id, str::to_owned)
+}
+
+/// A UUID of this thread's own dice: the system's would be a system call for each request.
+fn new_id() -> String {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
 }
 
 /// The same answer with a problem as its body, which names what was not found. The framework's own refusals get one that

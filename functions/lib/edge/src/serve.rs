@@ -4,8 +4,8 @@ use crate::config::BadSetting;
 use crate::query::Calls;
 use crate::{Config, Rejection, Routes, Shell, request, telemetry};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::middleware::{Next, from_fn};
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 use std::error::Error;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::path::Operation;
@@ -74,21 +74,11 @@ fn add_common_refusals(operation: &mut Operation) {
 /// The routes as a service: with request ids, limits, and a problem for every refusal.
 pub fn app(routes: Routes, shell: Shell) -> Router {
     let (router, document) = routes.split_for_parts();
-    let calls = Calls::of(&document);
-    let mark = move |mut request: Request, next: Next| {
-        calls.mark(&mut request);
-        next.run(request)
-    };
-    finish(router.layer(from_fn(mark)), shell)
-}
-
-/// Puts around `router` what every request gets.
-pub fn finish(router: Router<Shell>, shell: Shell) -> Router {
+    let around = from_fn_with_state(Calls::of(&document), request::around);
+    // One layer made of all: each by itself is a box that every request has cloned, and more of them inside.
     router
         .fallback(|| async { http::StatusCode::NOT_FOUND })
-        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn(request::around))
+        .layer((DefaultBodyLimit::max(BODY_MAX_BYTES), around, CatchPanicLayer::custom(panicked)))
         .with_state(shell)
 }
 

@@ -52,30 +52,17 @@ impl Connection {
     /// If there is no whole answer.
     pub async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<Answer<'_>> {
         self.request.clear();
-        let (token, length) = (&self.token, body.len());
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: board\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n"
-        );
-        self.request.extend_from_slice(head.as_bytes());
-        self.request.extend_from_slice(body);
+        write(&mut self.request, &self.token, path, body);
         self.stream.write_all(&self.request).await?;
         self.receive().await
     }
 
     async fn receive(&mut self) -> anyhow::Result<Answer<'_>> {
         self.answer.clear();
-        let head = loop {
-            if let Some(end) = find(&self.answer, b"\r\n\r\n") {
-                break end + 4;
-            }
-            self.fill().await?;
-        };
-        let (status, length) = read_head(&self.answer[..head])?;
-        while self.answer.len() < head + length {
+        while whole(&self.answer)?.is_none() {
             self.fill().await?;
         }
-        Ok(Answer { status, body: &self.answer[head..head + length] })
+        whole(&self.answer)?.context("an answer that was whole")
     }
 
     async fn fill(&mut self) -> anyhow::Result<()> {
@@ -86,7 +73,31 @@ impl Connection {
     }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+/// Writes a POST of JSON.
+pub fn write(request: &mut Vec<u8>, token: &str, path: &str, body: &[u8]) {
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: board\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    request.extend_from_slice(head.as_bytes());
+    request.extend_from_slice(body);
+}
+
+/// The answer that `bytes` begin with; `None` if not all of it is there.
+///
+/// # Errors
+///
+/// If it is not one that can be read.
+pub fn whole(bytes: &[u8]) -> anyhow::Result<Option<Answer<'_>>> {
+    let Some(end) = find(bytes, b"\r\n\r\n") else { return Ok(None) };
+    let (head, rest) = bytes.split_at(end + 4);
+    let (status, length) = read_head(head)?;
+    Ok(rest.get(..length).map(|body| Answer { status, body }))
+}
+
+/// Where `wanted` stands first.
+pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
@@ -140,6 +151,13 @@ mod tests {
         assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"), Some((200, 12)));
         assert_eq!(read("HTTP/1.1 204 No Content\r\n\r\n"), Some((204, 0)));
         assert_eq!(read("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"), None);
+    }
+
+    #[test]
+    fn an_answer_is_whole_with_the_last_byte_of_its_body() {
+        let bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+        let body = |length: usize| whole(&bytes[..length]).ok().flatten().map(|answer| answer.body);
+        assert_eq!([body(10), body(bytes.len() - 1), body(bytes.len())], [None, None, Some(b"{}".as_slice())]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod board;
 mod chart;
 mod cpu;
+mod crowd;
 mod docs;
 mod figures;
 mod http;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
 /// What each figure is, in the order of the table.
-pub const ROWS: [(&str, &str); 30] = [
+pub const ROWS: [(&str, &str); 32] = [
     ("bare_pairs_per_s", "bare claim + complete, pgbench, a second"),
     ("own_sql_pairs_per_s", "our statements, pgbench, a second"),
     ("http_pairs_per_s", "claim + complete over HTTP, 16 connections, a second"),
@@ -17,8 +17,10 @@ pub const ROWS: [(&str, &str); 30] = [
     ("own_sql_postgres_us_per_pair", "a pair of our statements', Postgres, µs"),
     ("http_postgres_us_per_pair", "an HTTP pair's, Postgres, µs"),
     ("http_server_us_per_pair", "an HTTP pair's, server, µs"),
+    ("http_client_us_per_pair", "an HTTP pair's, client, µs"),
     ("http_combined_postgres_us_per_pair", "a combined pair's, Postgres, µs"),
     ("http_combined_server_us_per_pair", "a combined pair's, server, µs"),
+    ("http_combined_client_us_per_pair", "a combined pair's, client, µs"),
     ("claim_p50_ms_1k", "claim, 1,000 waiting, p50 ms"),
     ("claim_p99_ms_1k", "claim, 1,000 waiting, p99 ms"),
     ("claim_p50_ms_1m", "claim, 1,000,000 waiting, p50 ms"),

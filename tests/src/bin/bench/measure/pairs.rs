@@ -8,8 +8,9 @@ use crate::pgbench;
 use crate::postgres::Postgres;
 use crate::server::Combine;
 use crate::statements::{self, Script};
-use crate::{cpu, load, seed};
+use crate::{cpu, crowd, seed};
 use std::time::{Duration, Instant};
+use tokio::task::spawn_blocking;
 
 /// Connections, of workers or of pgbench, where each call is a statement round of its own.
 const CLIENTS: usize = 16;
@@ -46,6 +47,7 @@ impl<'a> Pairs<'a> {
         figures.note("http_pairs_per_s", http.per_second);
         figures.note("http_server_us_per_pair", http.server_us);
         figures.note("http_postgres_us_per_pair", http.postgres_us);
+        figures.note("http_client_us_per_pair", http.client_us);
         let own = self.own().await?;
         figures.note("own_sql_pairs_per_s", own.per_second);
         figures.note("own_sql_postgres_us_per_pair", own.postgres_us);
@@ -56,22 +58,27 @@ impl<'a> Pairs<'a> {
         figures.note("http_combined_pairs_per_s", combined.per_second);
         figures.note("http_combined_server_us_per_pair", combined.server_us);
         figures.note("http_combined_postgres_us_per_pair", combined.postgres_us);
+        figures.note("http_combined_client_us_per_pair", combined.client_us);
         Ok(())
     }
 
     async fn http(&self, combine: Combine, connections: usize) -> anyhow::Result<Speed> {
         let board = Board::copy(self.postgres, QUEUED, "served", combine).await?;
-        let (postgres, server) = (self.postgres.pid()?, board.server.pid()?);
-        let before = (cpu::of_tree(postgres)?, cpu::of(server)?);
-        let done = load::pairs(&board.server, connections, self.span).await?;
-        let (postgres, server) = (cpu::of_tree(postgres)? - before.0, cpu::of(server)? - before.1);
+        let pids = [board.server.pid()?, i32::try_from(std::process::id())?];
+        let used = || anyhow::Ok([cpu::of_tree(self.postgres.pid()?)?, cpu::of(pids[0])?, cpu::of(pids[1])?]);
+        let before = used()?;
+        let (address, token, span) = (board.server.address, board.server.worker.clone(), self.span);
+        // Its thread waits for sockets; this one hears signals.
+        let done = spawn_blocking(move || crowd::pairs(address, &token, connections, span)).await??;
+        let after = used()?;
         let ended = usize::try_from(seed::ended(self.postgres, "served").await?)?;
         anyhow::ensure!(ended == done.builds, "{} builds were completed, and {ended} have ended", done.builds);
         board.end().await?;
         Ok(Speed {
             per_second: as_f64(done.pairs) / self.span.as_secs_f64(),
-            postgres_us: postgres * 1e6 / as_f64(ended),
-            server_us: server * 1e6 / as_f64(ended),
+            postgres_us: (after[0] - before[0]) * 1e6 / as_f64(ended),
+            server_us: (after[1] - before[1]) * 1e6 / as_f64(ended),
+            client_us: (after[2] - before[2]) * 1e6 / as_f64(ended),
         })
     }
 
@@ -106,6 +113,7 @@ struct Speed {
     per_second: f64,
     postgres_us: f64,
     server_us: f64,
+    client_us: f64,
 }
 
 /// How long a script ran, and what it took of the processors.
@@ -118,6 +126,6 @@ impl Ran {
     fn speed(&self, pairs: i64) -> anyhow::Result<Speed> {
         let pairs = as_f64(usize::try_from(pairs)?);
         let postgres_us = self.postgres_seconds * 1e6 / pairs;
-        Ok(Speed { per_second: pairs / self.seconds, postgres_us, server_us: 0.0 })
+        Ok(Speed { per_second: pairs / self.seconds, postgres_us, server_us: 0.0, client_us: 0.0 })
     }
 }
