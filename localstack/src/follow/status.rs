@@ -2,7 +2,8 @@
 
 use crate::clean::plain;
 use protocol::Status;
-use protocol::build::{Build, WaitingFor};
+use protocol::build::Build;
+use rules::waiting::WaitingFor;
 
 /// What a pending build waits for, in words: in a sentence, in a column, and whether its place in the line says how soon it goes.
 struct Words {
