@@ -2,7 +2,8 @@
 
 use crate::clean::plain;
 use protocol::Status;
-use protocol::build::{Build, WaitingFor};
+use protocol::build::Build;
+use rules::waiting::WaitingFor;
 use time::{Duration, OffsetDateTime};
 
 /// For how long it is no news that no worker has called: one that is about to start, or has a free slot, does within this.

@@ -97,7 +97,7 @@ impl Board {
     /// Waits until `found` finds something, but not for ever.
     pub(crate) async fn until<T>(&self, what: &str, found: impl Fn(&Heard) -> Option<T>) -> T {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(40) {
+        while begun.elapsed() < Duration::from_secs(120) {
             if let Some(it) = found(&self.heard()) {
                 return it;
             }

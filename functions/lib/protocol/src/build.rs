@@ -2,6 +2,7 @@
 
 use crate::object;
 use crate::pipeline::Env;
+use rules::waiting::WaitingFor;
 use rules::{EndReason, Status};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -30,22 +31,6 @@ pub struct Cancel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub reason: Option<rules::CancelReason>,
-}
-
-/// What keeps a pending build waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitingFor {
-    /// All workers are busy, or builds that came before go first.
-    Capacity,
-    /// As many of the workspace's builds run as its plan allows.
-    RunningLimit,
-    /// What running builds have reserved leaves too few minutes.
-    Minutes,
-    /// The workspace's plan can't be read.
-    Billing,
-    /// No worker that was seen of late can take it.
-    NoWorkerMatches,
 }
 
 /// How a step went.
@@ -113,8 +98,9 @@ pub struct Build {
     /// Pending: how many of the workspace's builds are ahead, counted to 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
-    /// Pending: what it waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Pending: what it waits for: `capacity`, `running_limit`, `minutes`, `billing` or `no_worker_matches`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub waiting_for: Option<WaitingFor>,
     /// Running: what its worker is at (`clone`, or a step's name).
     #[serde(skip_serializing_if = "Option::is_none")]
