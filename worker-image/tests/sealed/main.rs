@@ -21,7 +21,9 @@ mod inside;
 mod limits;
 mod network;
 mod output;
+mod pulls;
 mod refusals;
+mod registry;
 mod seal;
 mod settings;
 #[path = "../../../tests/skipped.rs"]
