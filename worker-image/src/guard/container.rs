@@ -56,7 +56,7 @@ async fn watch_over(orders: ContainerOrders, lines: Lines, mark: &Mark) -> io::R
     if !bounded.is_empty() {
         watch.measure = Measure::start(&bounded, disk_bytes, processes(life.first()))?;
     }
-    life.renew(watch.until());
+    watch.tell_fence(&life);
     let ran = watch.until_it_is_over(&mut life, words).await;
     // Only a recovery would read it.
     mark.set(Some(Boot::now())).ok();
@@ -105,6 +105,7 @@ struct Watch {
     daemon: Daemon,
     name: String,
     fence_at: Boot,
+    tells_fence: bool,
     kill_grace: Duration,
     measure: Measure,
     ending: Option<Ending>,
@@ -118,6 +119,7 @@ impl Watch {
             daemon,
             name: orders.name.clone(),
             fence_at: orders.fence_at,
+            tells_fence: orders.tells_fence,
             kill_grace: Duration::from_millis(orders.kill_grace_ms),
             measure: Measure::default(),
             ending: None,
@@ -134,7 +136,7 @@ impl Watch {
                 word = words.recv(), if !is_alone => match word {
                     Some(Word::FenceAt(at)) => {
                         self.fence_at = self.fence_at.max(at);
-                        life.renew(self.until());
+                        self.tell_fence(life);
                     }
                     Some(Word::Terminate) => self.begin_to_end(life, false),
                     Some(Word::Kill) => self.kill(life),
@@ -157,9 +159,11 @@ impl Watch {
         }
     }
 
-    /// When all processes must have ended, unless the fence moves.
-    fn until(&self) -> Boot {
-        self.fence_at.plus(self.kill_grace)
+    /// All processes must have ended once the grace after the fence is over, unless that moves.
+    fn tell_fence(&self, life: &Life) {
+        if self.tells_fence {
+            life.renew(self.fence_at.plus(self.kill_grace));
+        }
     }
 
     fn due(&self) -> Boot {
