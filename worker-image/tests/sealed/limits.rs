@@ -144,6 +144,21 @@ async fn the_groups_of_a_worker_that_was_killed_are_ended_by_the_next_and_no_oth
     assert!(theirs.groups().iter().chain(&others).any(|group| fs::exists(group).unwrap()));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_groups_of_a_worker_whose_builds_root_is_gone_are_removed_by_any_other() {
+    let Some((board, forge, mut dead)) = set_up_limited(BackEnd::Bubblewrap, &[]).await else { return };
+    board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
+    board.until_log("running\n").await;
+    dead.kill_with_guards();
+    eventually("the end of all processes", || dead.all_left().is_empty().then_some(()));
+    let (groups, tasks) = (dead.groups(), dead.tasks());
+    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.exists()), "nobody was left to end them");
+    fs::remove_dir_all(&dead.root).unwrap();
+    let other = Worker::start(&board, &forge, &[]);
+    eventually("the end of the groups", || groups.iter().all(|group| !group.exists()).then_some(()));
+    eventually("its own groups", || (!other.groups().is_empty()).then_some(()));
+}
+
 /// Writes 200 MB in two directories, and more as long as it is let.
 const FILLS: &str = "mkdir -p deep/er; head -c 100000000 /dev/zero >deep/er/file; while :; do head -c 100000000 /dev/zero >$HOME/file; sleep 1; done";
 
