@@ -17,6 +17,7 @@ mod fleet;
 mod forge;
 mod front;
 mod hangs;
+mod image;
 mod inside;
 mod limits;
 mod network;
