@@ -1,5 +1,6 @@
 //! Who descends from whom among this host's processes.
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +31,31 @@ fn read(pid: i32) -> Option<Process> {
     Some(Process { pid, parent, args: args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect() })
 }
 
-/// The name in the second field may hold anything, also blanks and brackets; the fields go on after its last bracket.
-fn parent_in(stat: &str) -> Option<i32> {
+/// When a process began, in the kernel's ticks since boot; none if that can't be known.
+#[must_use]
+pub fn began(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field_of(&stat, 22)?.parse().ok()
+}
+
+/// Whether the process that `began` then is there; one that can't be looked at is.
+#[must_use]
+pub fn lives(pid: i32, began: u64) -> bool {
+    match self::began(pid) {
+        Some(its) => its == began,
+        None => kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH),
+    }
+}
+
+/// A field after the second, counted from 1. The name in the second may hold anything, also blanks and brackets; the fields go on
+/// after its last bracket.
+fn field_of(stat: &str, number: usize) -> Option<&str> {
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    rest.split_whitespace().nth(number - 3)
+}
+
+fn parent_in(stat: &str) -> Option<i32> {
+    field_of(stat, 4)?.parse().ok()
 }
 
 /// All processes of `processes` that descend from one of `roots`, without those themselves.
@@ -74,6 +96,15 @@ mod tests {
         let processes: Vec<_> = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 4)].map(process).into();
         assert_eq!(descendants(&processes, &[3]), [4, 6]);
         assert!(descendants(&processes, &[6]).is_empty());
+    }
+
+    #[test]
+    fn a_process_lives_if_it_began_when_it_is_said_to() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let began = began(me).unwrap();
+        assert!(lives(me, began) && !lives(me, began + 1) && !lives(i32::MAX, began));
+        let stat = "7 (a) b) (c)) S 42 7 7 0 -1 1 2 3 4 5 6 7 8 9 20 0 1 0 4711 9 9";
+        assert_eq!(field_of(stat, 22), Some("4711"));
     }
 
     #[test]

@@ -1,18 +1,32 @@
-//! Directories that could not be removed: named in the worker's log, tried again, and in nobody's way.
+//! What could not be removed, directories and containers: named in the worker's log, tried again, and in nobody's way.
 //!
 //! What one build left on the disk is no reason to take no others'. If the disk fills up with it, nothing is claimed for
 //! that reason.
 
+use crate::isolation::Isolation;
 use crate::site;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{error, info};
 
 /// How long until what could not be removed is tried again.
 pub const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// How long until containers that could not be removed are tried again: there are not many, and their daemon may be back.
+const CLEAR_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// Removes what `isolation` keeps of a build, as often as it takes; if this process ends before, that is the next recovery's.
+pub async fn clear_at_last(isolation: Arc<dyn Isolation>, build: String) {
+    loop {
+        sleep(CLEAR_AGAIN_AFTER).await;
+        if isolation.clear(&build).await.is_ok() {
+            return info!(build.id = build, "a build's containers and volumes are removed at last");
+        }
+    }
+}
 
 /// What could not be removed yet.
 #[derive(Debug, Default)]

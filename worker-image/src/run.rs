@@ -13,7 +13,7 @@ use crate::mask::Masks;
 use crate::metrics::{Holding, Metrics};
 use crate::outcome::Fail;
 use crate::poll::{self, Phase};
-use crate::remains::Remains;
+use crate::remains::{Remains, clear_at_last};
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
@@ -124,11 +124,12 @@ impl Held<'_> {
         health
     }
 
-    /// Removes all that the build had. What is kept of it outside of its directory is the next recovery's if that fails.
+    /// Removes all that the build had.
     async fn clear(&self, site: &Site) {
         let build = self.job.build_id;
         if let Err(error) = self.shop.isolation.clear(&build.to_string()).await {
-            warn!(build.id = %build, error, "a build's containers and volumes can't be removed");
+            warn!(build.id = %build, error, "a build's containers and volumes can't be removed; it is tried again");
+            tokio::spawn(clear_at_last(Arc::clone(&self.shop.isolation), build.to_string()));
         }
         self.shop.remains.remove(&site.directory).await;
     }

@@ -25,6 +25,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_worker_lists_and_names_them_so() {
+        let worker = include_str!("../../../worker-image/src/isolation/cgroup/parent.rs");
+        let listed = Path::new(LISTED).file_name().unwrap().to_str().unwrap();
+        for line in [format!("const REMEMBERED: &str = {listed:?};"), format!("const OURS: &str = {NAMED:?};")] {
+            assert!(worker.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
     fn the_groups_that_are_listed_and_named_so_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, other) = (dir.path().join("callboard-1-2"), dir.path().join("other"));

@@ -56,10 +56,14 @@ async fn watch_over(orders: ContainerOrders, lines: Lines, mark: &Mark) -> io::R
     if !bounded.is_empty() {
         watch.measure = Measure::start(&bounded, disk_bytes, processes(life.first()))?;
     }
+    watch.tell_fence(&life);
     let ran = watch.until_it_is_over(&mut life, words).await;
     // Only a recovery would read it.
     mark.set(Some(Boot::now())).ok();
-    life.until_read().await;
+    // From a daemon that hangs nothing is to be expected.
+    if ran.trouble.is_none() {
+        life.until_read().await;
+    }
     remove(&daemon, &name).await;
     Ok(watch.report(ran))
 }
@@ -101,6 +105,7 @@ struct Watch {
     daemon: Daemon,
     name: String,
     fence_at: Boot,
+    tells_fence: bool,
     kill_grace: Duration,
     measure: Measure,
     ending: Option<Ending>,
@@ -114,6 +119,7 @@ impl Watch {
             daemon,
             name: orders.name.clone(),
             fence_at: orders.fence_at,
+            tells_fence: orders.tells_fence,
             kill_grace: Duration::from_millis(orders.kill_grace_ms),
             measure: Measure::default(),
             ending: None,
@@ -128,7 +134,10 @@ impl Watch {
             tokio::select! {
                 ran = life.until_ended() => return ran,
                 word = words.recv(), if !is_alone => match word {
-                    Some(Word::FenceAt(at)) => self.fence_at = self.fence_at.max(at),
+                    Some(Word::FenceAt(at)) => {
+                        self.fence_at = self.fence_at.max(at);
+                        self.tell_fence(life);
+                    }
                     Some(Word::Terminate) => self.begin_to_end(life, false),
                     Some(Word::Kill) => self.kill(life),
                     None => {
@@ -147,6 +156,13 @@ impl Watch {
                 let trouble = "the container daemon did not end it; what is left is the next recovery's";
                 return Ran { started: life.is_started(), trouble: Some(trouble.into()), ..Ran::default() };
             }
+        }
+    }
+
+    /// All processes must have ended once the grace after the fence is over, unless that moves.
+    fn tell_fence(&self, life: &Life) {
+        if self.tells_fence {
+            life.renew(self.fence_at.plus(self.kill_grace));
         }
     }
 
@@ -178,11 +194,13 @@ impl Watch {
         }
     }
 
-    /// Tells the daemon, without waiting for it, and the container's first process, which may still hear when the daemon does not.
+    /// Tells the daemon, without waiting for it, and the container's first process, which may still hear when the daemon does not;
+    /// where this is the daemon's own host, neither has to.
     fn kill(&mut self, life: &mut Life) {
         self.killed_at.get_or_insert_with(Boot::now);
         self.kill_again_at = Boot::now().plus(KILL_EVERY);
         life.let_go();
+        life.kill_past_the_daemon();
         let (daemon, name) = (self.daemon.clone(), self.name.clone());
         tokio::spawn(async move { daemon.signal(&name, "SIGKILL").await });
     }

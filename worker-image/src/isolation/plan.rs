@@ -92,6 +92,8 @@ pub struct ContainerOrders {
     pub disk_bytes: u64,
     /// When it must begin to end unless renewed.
     pub fence_at: Boot,
+    /// Whether its first process is told of the fence as well.
+    pub tells_fence: bool,
     /// Between asking its processes to end and ending them.
     pub kill_grace_ms: u64,
 }

@@ -4,7 +4,7 @@ use crate::board::{job, step};
 use crate::fleet::{BINARY, Worker, can_seal, command, eventually, free_port, is_root};
 use crate::front::{Front, Mischief};
 use crate::skipped::skip;
-use crate::{Board, Forge, set_up};
+use crate::{BackEnd, Board, Forge, set_up, set_up_in};
 use callboard_worker::proc;
 use nix::sys::signal::Signal;
 use protocol::{EndReason, Status};
@@ -16,6 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+in_both! {
+    heartbeats_go_on_under_twice_the_load_that_the_host_can_bear,
+    a_page_with_status_200_a_lost_answer_and_a_restart_take_no_build,
+    a_worker_that_was_stopped_past_its_lease_drops_the_build_quietly_and_takes_the_next,
+    steps_are_dead_before_the_reaper_may_say_so,
+    what_a_killed_worker_left_is_ended_before_the_next_claims,
+    a_recovery_ends_what_was_left_twice_and_touches_nothing_of_a_live_worker,
+}
+
 const STUBBORN: &str = "trap '' TERM; echo running; while :; do sleep 0.2; done";
 
 /// Heartbeats that come while `during` goes on.
@@ -25,9 +34,8 @@ async fn beats_during(board: &Board, during: Duration) -> usize {
     board.heard().heartbeats.len() - before
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn heartbeats_go_on_under_twice_the_load_that_the_host_can_bear() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn heartbeats_go_on_under_twice_the_load_that_the_host_can_bear(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let spins = 2 * std::thread::available_parallelism().unwrap().get();
     let spin = format!("for i in $(seq {spins}); do (while :; do :; done) & done; echo running; wait");
     board.offer(job(&forge.url(), vec![step("spin", &[&spin])]));
@@ -110,12 +118,11 @@ async fn a_disk_below_its_floor_claims_nothing() {
     assert!(board.heard().claims.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_page_with_status_200_a_lost_answer_and_a_restart_take_no_build() {
-    if !can_seal() {
+async fn a_page_with_status_200_a_lost_answer_and_a_restart_take_no_build(back_end: BackEnd) {
+    if !back_end.is_here() {
         return;
     }
-    let (board, forge) = (Board::start().await, Forge::start().await);
+    let (board, forge) = (Board::start_for(back_end.image()).await, Forge::start().await);
     let bad = Arc::new(AtomicBool::new(false));
     let is_bad = Arc::clone(&bad);
     let mut front = Front::start(&board, move |_, number| match (is_bad.load(Relaxed), number % 2) {
@@ -124,7 +131,7 @@ async fn a_page_with_status_200_a_lost_answer_and_a_restart_take_no_build() {
         (true, _) => Mischief::LoseAnswer,
     })
     .await;
-    let worker = Worker::start(&front.of(&board), &forge, &[]);
+    let worker = Worker::start_for(back_end, &front.of(&board), &forge, &[]);
     let build = board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 6; echo through"])]));
     board.until_log("running\n").await;
     bad.store(true, Relaxed);
@@ -186,9 +193,8 @@ async fn a_wall_clock_that_jumps_ends_nothing_and_delays_nothing() {
     drop(worker);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_was_stopped_past_its_lease_drops_the_build_quietly_and_takes_the_next() {
-    let Some((board, forge, worker)) = set_up(&["--slots", "1"]).await else { return };
+async fn a_worker_that_was_stopped_past_its_lease_drops_the_build_quietly_and_takes_the_next(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--slots", "1"]).await else { return };
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
     (short.lease_ttl_ms, short.lease_grace_ms) = (1500, 1500);
     let build = board.offer(short);
@@ -205,9 +211,8 @@ async fn a_worker_that_was_stopped_past_its_lease_drops_the_build_quietly_and_ta
     assert!(worker.log().contains("build_ended"), "{}", worker.log());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn steps_are_dead_before_the_reaper_may_say_so() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn steps_are_dead_before_the_reaper_may_say_so(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--fence-margin-ms", "1500"]).await else { return };
     // A twentieth of the rule's numbers: lease 60 s, grace 120 s.
     let (lease, grace) = (Duration::from_millis(3000), Duration::from_millis(6000));
     let mut short = job(&forge.url(), vec![step("long", &[STUBBORN])]);
@@ -221,15 +226,17 @@ async fn steps_are_dead_before_the_reaper_may_say_so() {
         board.heard().away = true;
         Instant::now()
     };
-    eventually("the sandbox's end", || worker.left().is_empty().then_some(()));
+    eventually("the sandbox's end", || worker.is_dead().then_some(()));
     let dead_at = Instant::now();
     assert!(dead_at < last_renewal_at + lease + grace, "{:?} late", dead_at - (last_renewal_at + lease + grace));
     assert!(dead_at > last_renewal_at + lease, "a lapsed lease alone ends nothing");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_worker_left_is_ended_before_the_next_claims() {
-    let Some((board, forge, mut worker)) = set_up(&["--kill-grace-ms", "60000", "--slots", "1"]).await else { return };
+async fn what_a_killed_worker_left_is_ended_before_the_next_claims(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &["--kill-grace-ms", "60000", "--slots", "1"]).await
+    else {
+        return;
+    };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     worker.process.kill().unwrap();
@@ -247,21 +254,20 @@ async fn what_a_killed_worker_left_is_ended_before_the_next_claims() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_recovery_ends_what_was_left_twice_and_touches_nothing_of_a_live_worker() {
-    let Some((board, forge, mut dead)) = set_up(&["--kill-grace-ms", "60000"]).await else { return };
+async fn a_recovery_ends_what_was_left_twice_and_touches_nothing_of_a_live_worker(back_end: BackEnd) {
+    let Some((board, forge, mut dead)) = set_up_in(back_end, &["--kill-grace-ms", "60000"]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
     dead.process.kill().unwrap();
     dead.process.wait().unwrap();
     board.heard().chunks.clear();
 
-    let live = Worker::start(&board, &forge, &[]);
+    let live = Worker::start_for(back_end, &board, &forge, &[]);
     let going = board.offer(job(&forge.url(), vec![step("long", &["echo going; sleep 8"])]));
     board.until_log("going\n").await;
     let of_live = live.left();
-    for root in [&dead.root, &dead.root, &live.root] {
-        let output = command(&board, &forge, root, "recover").output().unwrap();
+    for worker in [&dead, &dead, &live] {
+        let output = worker.recovery(&board, &forge).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert!(dead.all_left().is_empty() && dead.sites().is_empty());

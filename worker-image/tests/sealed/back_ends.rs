@@ -56,7 +56,13 @@ impl BackEnd {
     }
 
     pub(crate) fn args(self) -> Vec<String> {
-        let host = || format!("unix://{}", socket().unwrap().display());
+        let is_by_daemon = self != Self::Bubblewrap;
+        self.args_by(is_by_daemon.then(socket).flatten().as_deref())
+    }
+
+    /// The same, with another way to the daemon.
+    pub(crate) fn args_by(self, socket: Option<&Path>) -> Vec<String> {
+        let host = || format!("unix://{}", socket.unwrap().display());
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         match self {
             Self::Bubblewrap => words(&["--isolation", "bubblewrap"]),

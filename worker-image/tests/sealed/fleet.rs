@@ -32,6 +32,7 @@ pub(crate) struct Worker {
     pub(crate) root: PathBuf,
     directory: TempDir,
     back_end: BackEnd,
+    args: Vec<String>,
 }
 
 /// Whether a sandbox works here; if not, the calling test is skipped.
@@ -66,7 +67,15 @@ impl Worker {
     pub(crate) fn start_for(back_end: BackEnd, board: &Board, forge: &Forge, args: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        Self::start_in(directory, board, forge, args, None, back_end)
+        Self::start_in(directory, board, forge, args, None, (back_end, back_end.args()))
+    }
+
+    /// That knows the daemon by another socket than the tests do.
+    pub(crate) fn start_by(socket: &Path, board: &Board, forge: &Forge, args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let back_end = BackEnd::Docker;
+        Self::start_in(directory, board, forge, args, None, (back_end, back_end.args_by(Some(socket))))
     }
 
     /// On a file system of its own that holds so many MiB, where one can be mounted; if not, the calling test is skipped.
@@ -80,7 +89,7 @@ impl Worker {
             skip("mount", &format!("no file system of a test's own: {error}"));
             return None;
         }
-        Some(Self::start_in(directory, board, forge, &[], None, BackEnd::Bubblewrap))
+        Some(Self::start_in(directory, board, forge, &[], None, (BackEnd::Bubblewrap, BackEnd::Bubblewrap.args())))
     }
 
     /// As somebody else; only root can do that. In the builds root is the directory of a build that is not theirs to remove.
@@ -92,7 +101,7 @@ impl Worker {
             chown(theirs, Some(id), Some(id)).unwrap();
         }
         fs::set_permissions(forge.directory.path(), Permissions::from_mode(0o755)).unwrap();
-        Self::start_in(directory, board, forge, &[], Some(id), BackEnd::Bubblewrap)
+        Self::start_in(directory, board, forge, &[], Some(id), (BackEnd::Bubblewrap, BackEnd::Bubblewrap.args()))
     }
 
     fn start_in(
@@ -101,25 +110,48 @@ impl Worker {
         forge: &Forge,
         args: &[&str],
         id: Option<u32>,
-        back_end: BackEnd,
+        (back_end, its_args): (BackEnd, Vec<String>),
     ) -> Self {
         let root = directory.path().join("builds");
         let mut command = command(board, forge, &root, "run");
-        command.args(back_end.args()).args(args).stderr(File::create(directory.path().join("worker.log")).unwrap());
+        command.args(&its_args).args(args).stderr(File::create(directory.path().join("worker.log")).unwrap());
         if let Some(id) = id {
             command.uid(id).gid(id);
         }
-        Self { process: command.spawn().unwrap(), root, directory, back_end }
+        Self { process: command.spawn().unwrap(), root, directory, back_end, args: its_args }
     }
 
     /// Another worker on the same builds root.
     pub(crate) fn again(mut self, board: &Board, forge: &Forge) -> Self {
         self.process = command(board, forge, &self.root, "run")
-            .args(self.back_end.args())
+            .args(&self.args)
             .stderr(File::create(self.directory.path().join("worker-2.log")).unwrap())
             .spawn()
             .unwrap();
         self
+    }
+
+    /// A recovery of this builds root.
+    pub(crate) fn recovery(&self, board: &Board, forge: &Forge) -> Command {
+        let mut recover = command(board, forge, &self.root, "recover");
+        recover.args(&self.args);
+        recover
+    }
+
+    /// Ends it and its guards in one instant, so that none can see the others go.
+    pub(crate) fn kill_with_guards(&mut self) {
+        let root = self.root.to_string_lossy().into_owned();
+        let is_guard = |process: &proc::Process| {
+            let verb = process.args.get(1).is_some_and(|verb| verb == "guard");
+            verb && process.args[0].starts_with(&root)
+        };
+        let guards: Vec<i32> = proc::all().into_iter().filter(is_guard).map(|guard| guard.pid).collect();
+        assert!(!guards.is_empty(), "nothing runs");
+        for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+            guards.iter().for_each(|guard| proc::signal(*guard, signal));
+            self.signal(signal);
+        }
+        self.process.wait().unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -149,6 +181,11 @@ impl Worker {
     /// The same, and the networks and their proxies: they end with the worker, not with a sandbox.
     pub(crate) fn all_left(&self) -> Vec<i32> {
         self.with_containers(left(&self.root, &["run"]))
+    }
+
+    /// Whether no process of a step is there: a container that has ended may still be.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.left().iter().all(|pid| *pid == 0)
     }
 
     /// The same, and the processes of this builds root's containers; 0 stands for a container without any.

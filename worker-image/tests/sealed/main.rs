@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 #![allow(clippy::result_large_err, reason = "an answer is an answer, whichever way")]
 
-mod alive;
 #[macro_use]
 mod back_ends;
+
+mod alive;
+mod between;
 mod board;
 mod calls;
 mod containers;
@@ -14,11 +16,15 @@ mod faithful;
 mod fleet;
 mod forge;
 mod front;
+mod hangs;
+mod image;
 mod inside;
 mod limits;
 mod network;
 mod output;
+mod pulls;
 mod refusals;
+mod registry;
 mod seal;
 mod settings;
 #[path = "../../../tests/skipped.rs"]

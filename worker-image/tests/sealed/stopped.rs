@@ -1,18 +1,31 @@
 //! A stop for every reason, at every moment, of steps that will not: the right status and reason, and nothing left.
 
 use crate::board::{job, step};
-use crate::fleet::{Worker, can_seal, eventually};
-use crate::{Board, Forge, set_up};
+use crate::fleet::{Worker, eventually};
+use crate::{BackEnd, Board, Forge, set_up, set_up_in};
 use nix::sys::signal::Signal;
 use protocol::build::StepStatus;
 use protocol::{CancelReason, EndReason, Status};
 use std::time::{Duration, Instant};
 
+in_both! {
+    a_step_that_waits_for_a_fifo_is_ended,
+    a_step_that_daemonized_twice_is_ended,
+    a_step_that_forks_without_end_is_ended,
+    a_silent_step_is_ended_by_a_cancel,
+    a_cancel_between_steps_starts_no_other,
+    a_cancel_ends_a_clone_from_a_host_that_hangs,
+    a_cancel_that_comes_once_the_steps_have_ended_leaves_the_decision_to_the_board,
+    a_cancel_beside_a_success_is_reported_as_one_of_them_once,
+    a_deadline_that_came_first_is_no_cancel,
+    a_step_that_writes_nothing_for_too_long_is_ended,
+}
+
 /// More than the last words (5 s) and the grace, less than the time that logs may hold a build.
 const SOON: Duration = Duration::from_secs(15);
 
-async fn stopped_by(cancel_at: &str, command: &str) {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn stopped_by(back_end: BackEnd, cancel_at: &str, command: &str) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[command]), step("after", &["true"])]));
     board.until_log(cancel_at).await;
     board.heard().cancel = Some(CancelReason::User);
@@ -22,34 +35,30 @@ async fn stopped_by(cancel_at: &str, command: &str) {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_waits_for_a_fifo_is_ended() {
-    stopped_by("waiting\n", "mkfifo fifo; echo waiting; trap '' TERM; cat fifo").await;
+async fn a_step_that_waits_for_a_fifo_is_ended(back_end: BackEnd) {
+    stopped_by(back_end, "waiting\n", "mkfifo fifo; echo waiting; trap '' TERM; cat fifo").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_daemonized_twice_is_ended() {
+async fn a_step_that_daemonized_twice_is_ended(back_end: BackEnd) {
     let daemon = "perl -e 'use POSIX; $SIG{TERM} = q(IGNORE); for (1..2) { exit if fork; setsid } sleep 100'";
-    stopped_by("gone\n", &format!("{daemon}; echo gone; while :; do sleep 1; done")).await;
+    stopped_by(back_end, "gone\n", &format!("{daemon}; echo gone; while :; do sleep 1; done")).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_forks_without_end_is_ended() {
+async fn a_step_that_forks_without_end_is_ended(back_end: BackEnd) {
     stopped_by(
+        back_end,
         "forking\n",
         "perl -e '$| = 1; print qq(forking\\n); while (1) { fork // select undef, undef, undef, 0.1 }'",
     )
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_silent_step_is_ended_by_a_cancel() {
-    stopped_by("hush\n", "echo hush; exec >/dev/null 2>&1; trap '' TERM; while :; do sleep 1; done").await;
+async fn a_silent_step_is_ended_by_a_cancel(back_end: BackEnd) {
+    stopped_by(back_end, "hush\n", "echo hush; exec >/dev/null 2>&1; trap '' TERM; while :; do sleep 1; done").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_between_steps_starts_no_other() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_cancel_between_steps_starts_no_other(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let steps = (1..=200).map(|number| step(&format!("s{number}"), &["true"])).collect();
     let build = board.offer(job(&forge.url(), steps));
     board.until_log("Step 3/200").await;
@@ -60,15 +69,14 @@ async fn a_cancel_between_steps_starts_no_other() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_ends_a_clone_from_a_host_that_hangs() {
-    if !can_seal() {
+async fn a_cancel_ends_a_clone_from_a_host_that_hangs(back_end: BackEnd) {
+    if !back_end.is_here() {
         return;
     }
-    let (board, forge) = (Board::start().await, Forge::start().await);
+    let (board, forge) = (Board::start_for(back_end.image()).await, Forge::start().await);
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let worker = Worker::start(&board, &forge, &["--egress-allow", &address]);
+    let worker = Worker::start_for(back_end, &board, &forge, &["--egress-allow", &address]);
     let build = board.offer(job(&format!("https://{address}/app.git"), vec![step("never", &["true"])]));
     let (_connection, _) = silent.accept().await.unwrap();
     board.heard().cancel = Some(CancelReason::User);
@@ -78,9 +86,8 @@ async fn a_cancel_ends_a_clone_from_a_host_that_hangs() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_that_comes_once_the_steps_have_ended_leaves_the_decision_to_the_board() {
-    let Some((board, forge, worker)) = set_up(&[]).await else { return };
+async fn a_cancel_that_comes_once_the_steps_have_ended_leaves_the_decision_to_the_board(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("quick", &["touch ran; sleep 0.5"])]));
     board.until_log("Step 1/1").await;
     board.heard().unanswered = Some(build);
@@ -94,9 +101,8 @@ async fn a_cancel_that_comes_once_the_steps_have_ended_leaves_the_decision_to_th
     assert_eq!(board.heard().completed.len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_beside_a_success_is_reported_as_one_of_them_once() {
-    let Some((board, forge, worker)) = set_up(&["--slots", "1"]).await else { return };
+async fn a_cancel_beside_a_success_is_reported_as_one_of_them_once(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--slots", "1"]).await else { return };
     for wait_ms in [0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 60] {
         board.heard().chunks.clear();
         let mut quick = job(&forge.url(), vec![step("quick", &["sleep 0.05"])]);
@@ -123,9 +129,8 @@ async fn a_cancel_beside_a_success_is_reported_as_one_of_them_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_came_first_is_no_cancel() {
-    let Some((board, forge, worker)) = set_up(&["--kill-grace-ms", "2000"]).await else { return };
+async fn a_deadline_that_came_first_is_no_cancel(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--kill-grace-ms", "2000"]).await else { return };
     let stubborn = "trap 'echo asked to end' TERM; echo running; while :; do sleep 0.1; done";
     let mut short = job(&forge.url(), vec![step("long", &[stubborn])]);
     short.deadline_in_ms = 2500;
@@ -138,9 +143,8 @@ async fn a_deadline_that_came_first_is_no_cancel() {
     worker.is_tidy();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_writes_nothing_for_too_long_is_ended() {
-    let Some((board, forge, worker)) = set_up(&["--silent-timeout", "2"]).await else { return };
+async fn a_step_that_writes_nothing_for_too_long_is_ended(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &["--silent-timeout", "2"]).await else { return };
     let talks = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done";
     let hush = "echo hush; trap '' TERM; while :; do sleep 1; done";
     let build = board.offer(job(&forge.url(), vec![step("talks", &[talks]), step("silent", &[hush])]));

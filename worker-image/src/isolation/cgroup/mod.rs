@@ -1,11 +1,12 @@
 //! Control groups: what a task's processes may take together, and a way to end all of them, whatever they did to hide.
 //!
-//! A builds root has a group of its own, named by its device and inode, below the group that the worker was started in; a task
+//! A builds root has a group of its own, named by its device and inode and by its worker, below the group that the worker was started in; a task
 //! has one in that. Its processes are in it from their first instruction, and can't leave, since a sandbox sees no control
 //! groups.
 
 mod find;
 mod group;
+mod owner;
 mod parent;
 mod settings;
 

@@ -3,19 +3,19 @@
 
 use super::find::{Found, found};
 use super::group::{Group, write};
+use super::owner;
 use super::{Controller, Directories, Version};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where a builds root's directories of groups are remembered, a line each.
 const REMEMBERED: &str = ".groups";
 /// How the name of a builds root's group begins.
-const OURS: &str = "callboard-";
+pub(super) const OURS: &str = "callboard-";
 /// Where a worker goes to make room: in version 2 a group with groups in it has no processes of its own.
-const LEAF: &str = "worker";
+pub(super) const LEAF: &str = "worker";
 
 /// The group of a builds root. Removed with this, if it is empty.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Parent {
     /// Why there can be none, for a person.
     pub fn make(builds_root: &Path) -> Result<Self, String> {
         let read = |name| fs::read_to_string(format!("/proc/self/{name}")).map_err(|error| error.to_string());
-        let (found, name) = (found(&read("mountinfo")?, &read("cgroup")?), name_of(builds_root)?);
+        let (found, name) = (found(&read("mountinfo")?, &read("cgroup")?), owner::name(builds_root)?);
         let (version, directories) = directories(found, &name)?;
         let parent = Self { version, directories, remembered: builds_root.join(REMEMBERED) };
         parent.remember().map_err(|error| format!("{}: {error}", parent.remembered.display()))?;
@@ -85,12 +85,13 @@ impl Drop for Parent {
     }
 }
 
-/// Ends all groups that an earlier worker of `builds_root` left, and no other's.
+/// Ends all groups that an earlier worker of `builds_root` left, and of others' those that are empty and whose worker is dead.
 ///
 /// # Errors
 ///
 /// If something in them can't be ended.
 pub fn end_leftovers(builds_root: &Path) -> io::Result<()> {
+    owner::remove_orphans();
     let remembered = builds_root.join(REMEMBERED);
     let Ok(lines) = fs::read_to_string(&remembered) else {
         return Ok(());
@@ -106,12 +107,6 @@ pub fn end_leftovers(builds_root: &Path) -> io::Result<()> {
         fs::remove_dir(parent).ok();
     }
     fs::remove_file(remembered)
-}
-
-/// Two workers on one host have two builds roots, and so two names.
-fn name_of(builds_root: &Path) -> Result<String, String> {
-    let meta = fs::metadata(builds_root).map_err(|error| format!("{}: {error}", builds_root.display()))?;
-    Ok(format!("{OURS}{:x}-{:x}", meta.dev(), meta.ino()))
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -231,13 +226,6 @@ mod tests {
         let alone = directories(Found { v2: Some(own), v1: Directories::default() }, "x").unwrap_err();
         assert!(alone.contains("was not given the controllers"), "{alone}");
         assert!(directories(Found::default(), "x").unwrap_err().contains("not mounted"));
-    }
-
-    #[test]
-    fn two_builds_roots_have_two_names() {
-        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        assert_ne!(name_of(one.path()).unwrap(), name_of(other.path()).unwrap());
-        assert!(name_of(one.path()).unwrap().starts_with(OURS));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::isolation::StartError;
 use bollard::errors::Error;
-use bollard::models::SystemInfo;
+use bollard::models::{SystemInfo, SystemVersion};
 use bollard::query_parameters::{
     KillContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
     RemoveContainerOptionsBuilder, RemoveVolumeOptionsBuilder,
@@ -27,6 +27,29 @@ pub struct Address {
     pub socket: PathBuf,
     /// The release of the interface, as agreed with it.
     pub version: (usize, usize),
+}
+
+/// Whose daemon it is, where they differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// Docker's, or one that says nothing else.
+    Docker,
+    /// Podman's.
+    Podman,
+}
+
+impl Engine {
+    /// Whether a container that has just ended may be told something: where Podman can't pass it on it ends the output as well,
+    /// with words of its own. (Nor has it a daemon that could hold an input open.)
+    pub(super) fn may_be_told_at_any_time(self) -> bool {
+        self == Self::Docker
+    }
+
+    fn of(version: &SystemVersion) -> Self {
+        let parts = version.components.iter().flatten();
+        let is_podman = parts.into_iter().any(|part| part.name.starts_with("Podman"));
+        if is_podman { Self::Podman } else { Self::Docker }
+    }
 }
 
 /// A daemon.
@@ -89,6 +112,15 @@ impl Daemon {
     /// If it does not answer.
     pub async fn info(&self) -> Result<SystemInfo, Error> {
         self.quick.info().await
+    }
+
+    /// Whose it is.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub(super) async fn engine(&self) -> Result<Engine, Error> {
+        Ok(Engine::of(&self.quick.version().await?))
     }
 
     /// Sends `signal` to a container's first process.
@@ -199,6 +231,16 @@ pub(super) fn trouble(error: &Error) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bollard::models::SystemVersionComponents;
+
+    #[test]
+    fn a_daemon_is_podmans_if_it_says_so() {
+        let part = |name: &str| SystemVersionComponents { name: name.into(), ..SystemVersionComponents::default() };
+        let engine =
+            |name| Engine::of(&SystemVersion { components: Some(vec![part(name)]), ..SystemVersion::default() });
+        assert_eq!([engine("Podman Engine"), engine("Engine")], [Engine::Podman, Engine::Docker]);
+        assert_eq!(Engine::of(&SystemVersion::default()), Engine::Docker);
+    }
 
     #[test]
     fn a_daemon_is_named_by_a_unix_socket() {

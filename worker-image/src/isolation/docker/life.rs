@@ -1,9 +1,11 @@
 //! One container from its creation to its end, as its guard drives it.
 
 use super::daemon::{Daemon, words};
+use crate::clock::Boot;
 use crate::isolation::Exceeded;
-use crate::isolation::ask::ASKED;
+use crate::isolation::ask::Said;
 use crate::isolation::plan::{ContainerOrders, Plan};
+use crate::proc;
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::query_parameters::{
@@ -11,8 +13,9 @@ use bollard::query_parameters::{
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use std::sync::Arc;
+use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::pipe::Sender;
@@ -25,6 +28,9 @@ const AGAIN_FOR: Duration = Duration::from_secs(15);
 const AGAIN_EVERY: Duration = Duration::from_millis(200);
 /// How long the worker may take to read what the container had written. Nothing runs meanwhile.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The shortest that daemons name containers by: 64 digits, of which they take 12 for the whole.
+const NAME_MIN: usize = 12;
 
 /// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,10 +48,12 @@ pub struct Ran {
 /// A container.
 pub struct Life {
     life: BoxFuture<'static, Ran>,
+    /// The daemon's name for it, once it has made it.
+    made: Arc<OnceLock<String>>,
     started: Arc<AtomicBool>,
     first: Arc<AtomicI32>,
     /// To its first process; once gone, that ends.
-    asking: Option<UnboundedSender<()>>,
+    asking: Option<UnboundedSender<Said>>,
     reading: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -57,7 +65,9 @@ impl Life {
         let (started, reading) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let first = Arc::new(AtomicI32::new(0));
         let (is_started, pid) = (Arc::clone(&started), Arc::clone(&first));
-        let begun = Begun { daemon, started: is_started, first: pid, reading: Arc::clone(&reading) };
+        let made = Arc::default();
+        let begun =
+            Begun { daemon, made: Arc::clone(&made), started: is_started, first: pid, reading: Arc::clone(&reading) };
         let life = async move {
             let started = Arc::clone(&begun.started);
             begun.live(orders, asked, (stdout, stderr)).await.unwrap_or_else(|error| Ran {
@@ -66,12 +76,13 @@ impl Life {
                 ..Ran::default()
             })
         };
-        Self { life: life.boxed(), started, first, asking: Some(asking), reading }
+        Self { life: life.boxed(), made, started, first, asking: Some(asking), reading }
     }
 
-    /// Waits until it has ended, or, if it has not started, until it is let go. May be dropped and called again until then.
+    /// Waits until it has ended, or, if it has not started, until it is let go: not before the daemon has made what it was asked
+    /// for, since what is not there yet can't be removed. May be dropped and called again until then.
     pub async fn until_ended(&mut self) -> Ran {
-        if self.asking.is_none() && !self.is_started() {
+        if self.asking.is_none() && self.made.get().is_some() && !self.is_started() {
             return Ran::default();
         }
         (&mut self.life).await
@@ -80,7 +91,23 @@ impl Life {
     /// Asks all its processes to end; says whether there are any.
     #[must_use]
     pub fn ask(&self) -> bool {
-        self.is_started() && self.asking.as_ref().is_some_and(|asking| asking.send(()).is_ok())
+        self.is_started() && self.say(Said::End)
+    }
+
+    /// Lets it go on until then; past that it ends by itself, whoever hangs.
+    pub fn renew(&self, until: Boot) {
+        self.say(Said::Until(until));
+    }
+
+    fn say(&self, said: Said) -> bool {
+        self.asking.as_ref().is_some_and(|asking| asking.send(said).is_ok())
+    }
+
+    /// Ends all its processes that this host knows, past the daemon, which may hang.
+    pub fn kill_past_the_daemon(&self) {
+        let Some(id) = self.made.get() else { return };
+        let its = proc::all().into_iter().map(|process| process.pid).filter(|pid| is_in(*pid, id));
+        its.for_each(|pid| proc::signal(pid, Signal::SIGKILL));
     }
 
     /// Closes its input, with which it ends.
@@ -112,6 +139,7 @@ impl Life {
 
 struct Begun {
     daemon: Daemon,
+    made: Arc<OnceLock<String>>,
     started: Arc<AtomicBool>,
     first: Arc<AtomicI32>,
     reading: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
@@ -121,12 +149,16 @@ impl Begun {
     async fn live(
         self,
         orders: ContainerOrders,
-        asked: UnboundedReceiver<()>,
+        asked: UnboundedReceiver<Said>,
         (stdout, stderr): (Sender, Sender),
     ) -> Result<Ran, Error> {
         let (name, docker) = (orders.name.as_str(), &self.daemon.quick);
         let named = CreateContainerOptionsBuilder::default().name(name).build();
-        docker.create_container(Some(named), orders.body).await?;
+        let created = docker.create_container(Some(named), orders.body).await?;
+        self.made.set(created.id).ok();
+        if asked.is_closed() {
+            return Ok(Ran::default());
+        }
         let all = AttachContainerOptionsBuilder::default().stdin(true).stdout(true).stderr(true).stream(true).build();
         let attached = docker.attach_container(name, Some(all)).await?;
         *self.reading.lock().await = Some(tokio::spawn(carry(attached.output, stdout, stderr)));
@@ -180,7 +212,7 @@ async fn note_first(daemon: Daemon, name: String, first: Arc<AtomicI32>) {
                 Ok(found) => {
                     let pid = found.state.and_then(|state| state.pid).and_then(|pid| i32::try_from(pid).ok());
                     // A daemon that counts processes otherwise than we do means another one.
-                    let is_its = |pid: &i32| found.id.as_ref().is_some_and(|id| groups(*pid).contains(id));
+                    let is_its = |pid: &i32| found.id.as_ref().is_some_and(|id| is_in(*pid, id));
                     return first.store(pid.filter(is_its).unwrap_or(0), Ordering::Relaxed);
                 }
                 Err(Error::DockerResponseServerError { status_code: 404, .. }) => return,
@@ -191,23 +223,25 @@ async fn note_first(daemon: Daemon, name: String, first: Arc<AtomicI32>) {
     timeout(AGAIN_FOR, asking).await.ok();
 }
 
-fn groups(pid: i32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+/// Whether a process is in the groups of a container, whose name is long enough to be no part of another's.
+fn is_in(pid: i32, container: &str) -> bool {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    container.len() >= NAME_MIN && groups.is_ok_and(|groups| groups.contains(container))
 }
 
 fn code(status: i64) -> i32 {
     i32::try_from(status).unwrap_or(-1)
 }
 
-/// Gives a container its plan, passes on what it is asked, and closes its input when nobody can ask any more.
-async fn tell(mut input: impl AsyncWrite + Unpin, plan: Plan, mut asked: UnboundedReceiver<()>) {
+/// Gives a container its plan, passes on what it is told, and closes its input when nobody can tell it anything any more.
+async fn tell(mut input: impl AsyncWrite + Unpin, plan: Plan, mut told: UnboundedReceiver<Said>) {
     let Ok(mut line) = serde_json::to_vec(&plan) else { return };
     line.push(b'\n');
     if input.write_all(&line).await.is_err() {
         return;
     }
-    while asked.recv().await.is_some() {
-        input.write_all(ASKED).await.ok();
+    while let Some(said) = told.recv().await {
+        input.write_all(said.line(Boot::now()).as_bytes()).await.ok();
         input.flush().await.ok();
     }
     input.shutdown().await.ok();

@@ -1,5 +1,5 @@
 //! A container per step, by Docker's daemon (`docs/decisions/0009-docker.md`). Podman's
-//! speaks the same, but nothing runs there yet.
+//! speaks nearly the same; builds run there, but not all come through.
 //!
 //! A container's first process is the worker's own binary, as in a sandbox of bubblewrap's, with the same plan; so what a step
 //! gets, how it is asked to end and which way out it has are the same in both.

@@ -1,6 +1,6 @@
 //! Containers of our own image, which run nothing but our own program.
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, Engine};
 use super::kit::{IMAGE, Kit, OwnImage};
 use super::labels::Scope;
 use super::spec::Spec;
@@ -23,6 +23,8 @@ const LIMITS: Limits = Limits { memory_bytes: 256 << 20, processes: 512, cpu_mil
 pub(super) struct Ours {
     /// Whose containers they are.
     pub daemon: Daemon,
+    /// Whose daemon that is.
+    pub engine: Engine,
     /// What the program is made of.
     pub kit: Kit,
     /// Whose they are among those that share the daemon.
@@ -50,6 +52,7 @@ impl Ours {
             memory: Vec::new(),
             limits: LIMITS,
             capabilities: &[],
+            engine: self.engine,
         }
     }
 

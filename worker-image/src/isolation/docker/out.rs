@@ -44,6 +44,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
         disk_bytes: 0,
         // It ends with the worker, or with the build.
         fence_at: Boot(u64::MAX),
+        tells_fence: false,
         kill_grace_ms: 0,
     };
     let running = client::start(way.binary, &way.build, Errand::Container(Box::new(orders))).await?;

@@ -1,7 +1,7 @@
 //! Makes an image ready: looks whether the daemon has it, asks its registry if not, tells how that goes.
 
 use super::daemon::{Daemon, trouble, words};
-use super::reference::{credentials, parts};
+use super::reference::{credentials, parts, registry};
 use super::settings::PullWhen;
 use crate::isolation::StartError;
 use bollard::errors::Error;
@@ -71,8 +71,7 @@ async fn pull(
     let mut pulling = daemon.patient.create_image(Some(options), None, credentials(image, secrets));
     let (mut progress, mut told_at) = (Progress::default(), Instant::now());
     while let Some(step) = pulling.next().await {
-        let step =
-            step.map_err(|error| StartError::Image(format!("image {image} can't be pulled: {}", words(&error))))?;
+        let step = step.map_err(|error| StartError::Image(refusal(image, &words(&error), secrets)))?;
         progress.take_in(step);
         if told_at.elapsed() >= TELL_EVERY {
             say(&progress.line(image));
@@ -81,6 +80,26 @@ async fn pull(
     }
     Ok(())
 }
+
+/// What is to be said of an image that can't be pulled: what the daemon `said`, and how to mend what is the pipeline's to mend.
+fn refusal(image: &str, said: &str, secrets: &BTreeMap<String, Secret>) -> String {
+    let (registry, lower) = (registry(image), said.to_lowercase());
+    let is_login = LOGIN.iter().any(|word| lower.contains(word));
+    let name = format!("`registry_secrets: {{{registry:?}: NAME}}`");
+    let mend = match (is_login, secrets.contains_key(registry)) {
+        (false, _) => return format!("image {image} can't be pulled: {said}"),
+        (true, true) => format!(
+            "{registry} did not take the secret that the pipeline names, {name}: it is USER:PASSWORD, or a token"
+        ),
+        (true, false) => {
+            format!("{registry} asks for a login, or has no such image; name its secret in the pipeline: {name}")
+        }
+    };
+    format!("image {image} can't be pulled: {mend} ({said})")
+}
+
+/// What registries say to those whom they do not let in, and daemons of those who have no login.
+const LOGIN: [&str; 4] = ["unauthorized", "denied", "authentication required", "no basic auth credentials"];
 
 /// What is known of the layers of an image.
 #[derive(Debug, Default)]
@@ -142,6 +161,17 @@ mod tests {
             progress.take_in(CreateImageInfo { id, status, ..CreateImageInfo::default() });
         }
         assert_eq!(progress.line("rust"), "Pulling rust: 2 of 3 layers are there");
+    }
+
+    #[test]
+    fn whoever_is_not_let_in_is_told_what_to_mend() {
+        let secrets = [("h:1".to_owned(), Secret("me:password".into()))].into();
+        let taken = refusal("h:1/a", "Head: Unauthorized: no", &secrets);
+        assert!(taken.contains("h:1 did not take") && taken.contains("`registry_secrets: {\"h:1\": NAME}`"), "{taken}");
+        assert!(!taken.contains("password"), "{taken}");
+        let none = refusal("ghcr.io/a", "pull access denied", &secrets);
+        assert!(none.contains("ghcr.io asks for a login") && none.contains("pull access denied"), "{none}");
+        assert_eq!(refusal("h:1/a", "no route", &secrets), "image h:1/a can't be pulled: no route");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a container is made of. Nothing here is secret: whoever may use the daemon's socket can read it, and so can all that
 //! back the daemon's directory up. Script, environment and files go through standard input instead.
 
+use super::daemon::Engine;
 use super::labels::Scope;
 use super::volumes::KEPT;
 use crate::isolation::Limits;
@@ -8,7 +9,7 @@ use crate::isolation::plan::{Env, INSIDE};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
-use std::collections::HashMap;
+use nix::sys::resource::{Resource, getrlimit};
 
 /// Where a step can write besides its own directories, and how much. That is memory, and counts as the step's.
 const MEMORY_MIB: [(&str, u32); 2] = [("/tmp", 2048), ("/var/tmp", 512)];
@@ -17,6 +18,9 @@ const SHARED_MEMORY_MIB: i64 = 448;
 /// In how much time the share of CPU is given out, in microseconds.
 const CPU_PERIOD_US: i64 = 100_000;
 const MIB: i64 = 1024 * 1024;
+/// As many descriptors as a container of Docker's may have, and as many processes as a user may (`start.rs`).
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+const PROCESSES_MAX: u64 = 4096;
 
 /// What the container of a task is to be.
 #[derive(Debug)]
@@ -41,15 +45,19 @@ pub(super) struct Spec<'a> {
     pub limits: Limits,
     /// What it may do that others may not; nothing, but for what is ours alone.
     pub capabilities: &'static [&'static str],
+    /// Whose daemon makes it.
+    pub engine: Engine,
 }
 
 impl Spec<'_> {
     /// The request for it.
     #[must_use]
     pub(super) fn body(self) -> ContainerCreateBody {
-        let Self { image, command, scope, build, user, network, mounts, memory, limits, capabilities } = self;
-        let mut host_config = host_config(user, network, mounts, limits);
-        host_config.tmpfs.get_or_insert_default().extend(instead_of_volumes(user, &memory));
+        let Self { image, command, scope, build, user, network, mounts, memory, limits, capabilities, engine } = self;
+        let mut host_config = host_config(network, mounts, limits);
+        let owned = owned(engine, user);
+        host_config.tmpfs = Some(writable(&owned).chain(instead_of_volumes(&owned, &memory)).collect());
+        host_config.ulimits.get_or_insert_default().extend(ulimits(engine, limits));
         host_config.cap_add = Some(capabilities.iter().map(|name| (*name).to_owned()).collect());
         ContainerCreateBody {
             image: Some(image),
@@ -75,7 +83,7 @@ impl Spec<'_> {
 }
 
 /// The daemon's own seccomp profile and masked paths stay as they are: nothing here loosens them.
-fn host_config(user: u32, network: &str, mounts: Vec<Mount>, limits: Limits) -> HostConfig {
+fn host_config(network: &str, mounts: Vec<Mount>, limits: Limits) -> HostConfig {
     let bytes = i64::try_from(limits.memory_bytes).unwrap_or(i64::MAX);
     HostConfig {
         network_mode: Some(network.to_owned()),
@@ -83,7 +91,6 @@ fn host_config(user: u32, network: &str, mounts: Vec<Mount>, limits: Limits) -> 
         security_opt: Some(vec!["no-new-privileges".into()]),
         privileged: Some(false),
         readonly_rootfs: Some(true),
-        tmpfs: Some(memory(user)),
         mounts: Some(mounts),
         shm_size: Some(SHARED_MEMORY_MIB * MIB),
         ipc_mode: Some("private".into()),
@@ -101,25 +108,49 @@ fn host_config(user: u32, network: &str, mounts: Vec<Mount>, limits: Limits) -> 
     }
 }
 
+/// The options that give a directory in memory to `user`, empty. Podman knows no owner by number, but gives it to whom the container runs
+/// as, and would copy into it what the image has there.
+fn owned(engine: Engine, user: u32) -> String {
+    match engine {
+        Engine::Docker => format!("uid={user},gid={user}"),
+        Engine::Podman => "U,notmpcopyup".into(),
+    }
+}
+
+/// Podman gives more than the worker itself has where it may not, and then starts nothing; so it is told what the worker has.
+fn ulimits(engine: Engine, limits: Limits) -> Vec<ResourcesUlimits> {
+    let own = |name: &str, resource, at_most: u64| {
+        let (_, hard) = getrlimit(resource).unwrap_or((at_most, at_most));
+        let hard = i64::try_from(hard.min(at_most)).unwrap_or(i64::MAX);
+        ResourcesUlimits { name: Some(name.into()), soft: Some(hard), hard: Some(hard) }
+    };
+    match engine {
+        Engine::Docker => Vec::new(),
+        Engine::Podman => vec![
+            own("nofile", Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
+            own("nproc", Resource::RLIMIT_NPROC, PROCESSES_MAX.max(limits.processes.into())),
+        ],
+    }
+}
+
 /// Where a container can write besides its mounts: a directory of the user's own, for the files that only this task sees, and what
 /// is everybody's.
-fn memory(user: u32) -> HashMap<String, String> {
-    let own = format!("rw,exec,nosuid,nodev,size=16m,mode=0755,uid={user},gid={user}");
+fn writable(owned: &str) -> impl Iterator<Item = (String, String)> {
+    let own = format!("rw,exec,nosuid,nodev,size=16m,mode=0755,{owned}");
     // Where the image has the directory, its mode stands, which need not let others in; so the user owns these as well.
-    let everybodys = MEMORY_MIB.map(|(path, mib)| {
-        (path.to_owned(), format!("rw,exec,nosuid,nodev,size={mib}m,mode=1777,uid={user},gid={user}"))
-    });
-    everybodys.into_iter().chain([(INSIDE.to_owned(), own)]).collect()
+    let everybodys =
+        MEMORY_MIB.map(|(path, mib)| (path.to_owned(), format!("rw,exec,nosuid,nodev,size={mib}m,mode=1777,{owned}")));
+    everybodys.into_iter().chain([(INSIDE.to_owned(), own)])
 }
 
 /// What stands in the place of an image's volumes, but for those that a build brings its own directories for.
-fn instead_of_volumes(user: u32, volumes: &[String]) -> impl Iterator<Item = (String, String)> {
+fn instead_of_volumes(owned: &str, volumes: &[String]) -> impl Iterator<Item = (String, String)> {
     let ours = |path: &str| {
         let is_kept = KEPT.iter().any(|(_, target)| path == *target);
         is_kept || path.starts_with(INSIDE) || MEMORY_MIB.iter().any(|(target, _)| path == *target)
     };
     let paths = volumes.iter().map(|path| path.trim_end_matches('/')).filter(move |path| !ours(path));
-    paths.map(move |path| (path.to_owned(), format!("rw,exec,nosuid,nodev,size=64m,mode=0755,uid={user},gid={user}")))
+    paths.map(move |path| (path.to_owned(), format!("rw,exec,nosuid,nodev,size=64m,mode=0755,{owned}")))
 }
 
 /// The environment of a task in an image: the image's own, then the task's. The image's PATH stands unless somebody chose one.
@@ -141,6 +172,10 @@ mod tests {
     use std::path::Path;
 
     fn body() -> ContainerCreateBody {
+        body_for(Engine::Docker)
+    }
+
+    fn body_for(engine: Engine) -> ContainerCreateBody {
         let limits = Limits { memory_bytes: 1 << 30, processes: 64, cpu_millis: 1500, disk_bytes: 0 };
         let scope = Scope::new("host", Path::new("/builds"));
         let (image, command) = ("sha256:aa".into(), vec!["init".into()]);
@@ -155,6 +190,7 @@ mod tests {
             memory: vec!["/data/".into(), "/workspace".into()],
             limits,
             capabilities: &[],
+            engine,
         }
         .body()
     }
@@ -178,6 +214,13 @@ mod tests {
     fn an_images_volumes_are_memory_that_is_bounded() {
         let memory = body().host_config.unwrap().tmpfs.unwrap();
         assert!(memory["/data"].contains("size=64m") && !memory.contains_key("/workspace"), "{memory:?}");
+    }
+
+    #[test]
+    fn memory_is_the_users_in_the_words_of_either_daemon() {
+        let options = |engine| body_for(engine).host_config.unwrap().tmpfs.unwrap()["/tmp"].clone();
+        assert!(options(Engine::Docker).ends_with(",uid=300001,gid=300001"));
+        assert!(options(Engine::Podman).ends_with("mode=1777,U,notmpcopyup"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The back end: turns tasks into containers, and has a guard start each.
 
-use super::daemon::{Daemon, words};
+use super::daemon::{Daemon, Engine, words};
 use super::guarantees::Able;
 use super::kit::Kit;
 use super::labels::{self, Scope};
@@ -65,7 +65,13 @@ impl Docker {
         let info = daemon.info().await.map_err(at)?;
         let kit = Kit::of_this_process(&place.binary).map_err(|error| format!("this program's own parts: {error}"))?;
         let image = kit.image(&daemon).await.map_err(|error| format!("no image of our own: {}", words(&error)))?;
-        let ours = Ours { daemon, kit, scope, image };
+        let engine = daemon.engine().await.map_err(at)?;
+        if engine == Engine::Podman {
+            warn!(
+                "Podman is not supported: now and then a build hangs, or its output is cut; use a daemon of Docker's"
+            );
+        }
+        let ours = Ours { daemon, engine, kit, scope, image };
         let reach = reach::find(&ours, &info, &place).await?;
         Ok(Self { settings, place, ours, reach, able: Able::of(&info), images: Mutex::default() })
     }
@@ -122,6 +128,7 @@ impl Docker {
             memory: image.volumes,
             limits: task.limits,
             capabilities: &[],
+            engine: self.ours.engine,
         };
         ContainerOrders {
             daemon: self.ours.daemon.address.clone(),
@@ -132,6 +139,7 @@ impl Docker {
             bounded: volumes::bounded(self.reach, &task.directory),
             disk_bytes: task.limits.disk_bytes,
             fence_at: task.fence_at,
+            tells_fence: self.ours.engine.may_be_told_at_any_time(),
             kill_grace_ms: millis(task.kill_grace),
         }
     }
