@@ -13,6 +13,7 @@ use crate::mask::Masks;
 use crate::metrics::{Holding, Metrics};
 use crate::outcome::Fail;
 use crate::poll::{self, Phase};
+use crate::previews::{Users, folder::Folder};
 use crate::remains::Remains;
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
@@ -42,6 +43,8 @@ pub struct Shop {
     pub remains: Arc<Remains>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Whom builds with a preview run as.
+    pub users: Arc<Users>,
 }
 
 /// Whether the worker itself was up to it.
@@ -66,7 +69,9 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     watching.spawn(deadline(Arc::clone(&lease), stop.clone()));
     watching.spawn(shutdown(phase.clone(), stop.clone()));
     let holding = shop.metrics.hold(build, &lease);
-    let held = Held { shop, job: &job, slot, lease, stop, phase, holding, silent_at: OnceLock::new() };
+    let user = if job.preview.is_some() { shop.users.begin(build) } else { slot };
+    let (kept, silent_at) = (OnceLock::new(), OnceLock::new());
+    let held = Held { shop, job: &job, slot: user, lease, stop, phase, holding, kept, silent_at };
     let health = match beating {
         Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
@@ -88,11 +93,14 @@ async fn shutdown(phase: watch::Receiver<Phase>, stop: Stop) {
 struct Held<'a> {
     shop: &'a Shop,
     job: &'a Job,
+    /// Its slot, or what stands for it.
     slot: u32,
     lease: Arc<Lease>,
     stop: Stop,
     phase: watch::Receiver<Phase>,
     holding: Holding,
+    /// Set once its directory is its preview's.
+    kept: OnceLock<()>,
     /// When the last words must have been said, once the worker is to stop.
     silent_at: OnceLock<Instant>,
 }
@@ -116,12 +124,21 @@ impl Held<'_> {
         drop(beating);
         if health != Health::Unreported {
             site.forget();
-            tokio::select! {
-                () = self.clear(&site) => {}
-                () = self.too_late() => {}
-            }
+            self.let_go(&site).await;
         }
         health
+    }
+
+    /// Leaves the build's directory to its preview, or removes it.
+    async fn let_go(&self, site: &Site) {
+        let build = self.job.build_id;
+        if self.kept.get().is_some() {
+            return self.shop.users.keep(build);
+        }
+        tokio::select! {
+            () = self.clear(site) => self.shop.users.release(build),
+            () = self.too_late() => {}
+        }
     }
 
     /// Removes all that the build had. What is kept of it outside of its directory is the next recovery's if that fails.
@@ -142,6 +159,9 @@ impl Held<'_> {
         let shipping = tokio::spawn(shipping);
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;
+        if ended.is_ok() {
+            self.note_preview(site);
+        }
         let ran_ms = millis(Boot::now().since(self.lease.sent_at));
         journal.finish();
         let logs_lost = self.logs_lost(shipping).await;
@@ -156,6 +176,16 @@ impl Held<'_> {
             steps: covered.steps,
         };
         self.report(ended.as_ref().err(), report, &masks).await
+    }
+
+    /// Before the board makes the preview's row: whoever comes after us is to find the workspace.
+    fn note_preview(&self, site: &Site) {
+        let folder = Folder { build: self.job.build_id, site: site.directory.clone() };
+        if self.job.preview.is_some()
+            && let Err(error) = folder.make(self.slot)
+        {
+            error!(build.id = %self.job.build_id, %error, "the workspace can't be kept for its preview, which will be lost");
+        }
     }
 
     async fn course(
@@ -239,6 +269,9 @@ impl Held<'_> {
             reported = complete::report(&self.shop.api, build, report) => match reported {
                 Reported::Yes => {
                     self.shop.metrics.ended(status, end_reason);
+                    if status == Status::Success && self.job.preview.is_some() {
+                        self.kept.get_or_init(|| ());
+                    }
                     health
                 }
                 Reported::NotOurs | Reported::TokenRefused => health,

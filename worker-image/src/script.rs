@@ -4,6 +4,7 @@ use crate::isolation::bubblewrap::path_variable;
 use crate::isolation::plan::Env;
 use protocol::pipeline::Step;
 use protocol::worker::Job;
+use uuid::Uuid;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
 ///
@@ -26,20 +27,27 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// What every task has, also the clone.
+/// What whatever runs for a build has.
 #[must_use]
-pub fn base_env(job: &Job) -> Env {
+pub fn sandbox_env(build: Uuid) -> Env {
     let own = [
         ("PATH", path_variable()),
         ("HOME", "/home/build".to_owned()),
         ("USER", "build".to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
-        ("CI", "true".to_owned()),
         ("CALLBOARD", "true".to_owned()),
-        ("CALLBOARD_BUILD_ID", job.build_id.to_string()),
-        ("CALLBOARD_REF", job.git_ref.clone()),
+        ("CALLBOARD_BUILD_ID", build.to_string()),
     ];
     own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What every task has, also the clone.
+#[must_use]
+pub fn base_env(job: &Job) -> Env {
+    let mut env = sandbox_env(job.build_id);
+    env.insert("CI".into(), "true".into());
+    env.insert("CALLBOARD_REF".into(), job.git_ref.clone());
+    env
 }
 
 /// The environment of `step`: of two variables of one name the step's own wins, then a secret, then the build's.

@@ -7,11 +7,13 @@ use super::cgroup::Group;
 use super::docker::Address;
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
+use crate::network::Inside;
 use bollard::models::ContainerCreateBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use tokio::task::spawn_blocking;
 
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
@@ -71,6 +73,31 @@ pub enum Errand {
     Sandbox(Box<Orders>),
     /// A container.
     Container(Box<ContainerOrders>),
+}
+
+impl Errand {
+    /// Puts a sandbox into a network that was not there yet when its orders were made. A container has none but its own.
+    pub fn enter(&mut self, inside: Inside) {
+        match self {
+            Self::Sandbox(orders) => {
+                orders.inside = Some(inside.process);
+                orders.plan.out = Some(Out::Port(inside.proxy_port));
+            }
+            Self::Container(_) => {}
+        }
+    }
+
+    /// Ends what a guard that was killed could not end.
+    pub async fn end(&self) {
+        match self {
+            Self::Sandbox(orders) => {
+                if let Some(group) = orders.group.clone() {
+                    spawn_blocking(move || group.end()).await.ok();
+                }
+            }
+            Self::Container(_) => {}
+        }
+    }
 }
 
 /// What a guard of a container does.

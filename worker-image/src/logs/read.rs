@@ -1,4 +1,4 @@
-//! Reads a task's output as bytes, masks it, and hands whole characters to the journal.
+//! Reads a task's output as bytes, masks it, and hands whole characters on: a build's to its journal.
 
 use super::cut::whole_chars;
 use super::journal::Journal;
@@ -45,6 +45,33 @@ impl Sink {
     }
 }
 
+/// Where a task's output goes, masked and in whole characters.
+pub trait Outlet: Send + 'static {
+    /// Something was read, whatever of it may be shown by now.
+    fn seen(&self) {}
+
+    /// Takes what comes next.
+    fn take(&self, bytes: &[u8]);
+}
+
+/// A build's journal, or nothing.
+struct ToJournal {
+    sink: Sink,
+    shown: Option<Stream>,
+}
+
+impl Outlet for ToJournal {
+    fn seen(&self) {
+        self.sink.lease.output_seen();
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        if let Some(stream) = self.shown {
+            self.sink.append(stream, bytes);
+        }
+    }
+}
+
 /// A stream that is being read.
 #[derive(Debug)]
 pub struct Reading {
@@ -68,29 +95,28 @@ impl Reading {
 
 /// Begins to read `from`. What is not `shown` goes to the tail only.
 pub fn read(from: impl AsyncRead + Send + Unpin + 'static, sink: Sink, stream: Stream, shown: bool) -> Reading {
+    let masks = Arc::clone(&sink.masks);
+    read_to(from, masks, ToJournal { sink, shown: shown.then_some(stream) })
+}
+
+/// Begins to read `from`.
+pub fn read_to(from: impl AsyncRead + Send + Unpin + 'static, masks: Arc<Masks>, outlet: impl Outlet) -> Reading {
     let (enough, tail) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
-    let passing = Passing {
-        masker: Masker::new(Arc::clone(&sink.masks)),
-        begun: Vec::new(),
-        tail: Arc::clone(&tail),
-        shown: shown.then_some(stream),
-        sink,
-    };
+    let passing = Passing { masker: Masker::new(masks), begun: Vec::new(), tail: Arc::clone(&tail), outlet };
     let task = tokio::spawn(passing.all(from, enough.clone()));
     Reading { task, enough, tail }
 }
 
-/// What lies between the pipe and the journal.
-struct Passing {
-    sink: Sink,
-    shown: Option<Stream>,
+/// What lies between the pipe and the outlet.
+struct Passing<O> {
+    outlet: O,
     masker: Masker,
     /// The first bytes of a character whose last ones are not read yet.
     begun: Vec<u8>,
     tail: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Passing {
+impl<O: Outlet> Passing<O> {
     async fn all(mut self, mut from: impl AsyncRead + Unpin, enough: CancellationToken) {
         let (mut buffer, mut settled) = (vec![0; READ_BYTES], false);
         loop {
@@ -108,7 +134,7 @@ impl Passing {
             if read == 0 {
                 break;
             }
-            self.sink.lease.output_seen();
+            self.outlet.seen();
             let masked = self.masker.push(&buffer[..read]);
             self.pass(&masked, false);
         }
@@ -125,8 +151,6 @@ impl Passing {
         let surplus = tail.len().saturating_sub(TAIL_BYTES);
         tail.drain(..surplus);
         drop(tail);
-        if let Some(stream) = self.shown {
-            self.sink.append(stream, &bytes);
-        }
+        self.outlet.take(&bytes);
     }
 }

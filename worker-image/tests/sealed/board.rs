@@ -7,10 +7,12 @@ use axum::routing::post;
 use axum::{Json, Router};
 use protocol::log::{Chunk, Stream};
 use protocol::pipeline::{Network, Step};
+use protocol::preview::{PreviewOrder, PreviewOrders, PreviewReport, PreviewSync};
 use protocol::worker::{
     ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogLimits, LogStored, Renewed, Secret,
 };
 use protocol::{CancelReason, Code, Problem};
+use rules::preview::Order;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -68,6 +70,7 @@ impl Board {
             .route("/internal/worker/builds/{id}/heartbeat", post(heartbeat))
             .route("/internal/worker/builds/{id}/logs", post(logs))
             .route("/internal/worker/builds/{id}/complete", post(complete))
+            .route("/internal/worker/previews/sync", post(previews))
             .with_state(board.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         board
@@ -242,6 +245,19 @@ async fn complete(
         let completed = Completed { status: report.status, duration_ms: report.ran_ms, charged_seconds: 1 };
         heard.completed.push((id, report));
         Ok(completed)
+    })
+}
+
+/// Holds no preview.
+async fn previews(State(board): State<Board>, headers: HeaderMap, Json(sync): Json<PreviewSync>) -> Response {
+    let forget = |report: &PreviewReport| PreviewOrder {
+        build_id: report.build_id,
+        order: Order::Forget,
+        version: None,
+        run: None,
+    };
+    board.answer(&headers, |_| {
+        Ok(PreviewOrders { previews: sync.previews.iter().map(forget).collect(), sync_every_ms: 1000 })
     })
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
         fence_at: Boot(u64::MAX),
         kill_grace_ms: 0,
     };
-    let running = client::start(way.binary, &way.build, Errand::Container(Box::new(orders))).await?;
+    let running = client::start(way.binary, &way.build, &Errand::Container(Box::new(orders))).await?;
     Proxy::contained(running, refusals).await
 }
 

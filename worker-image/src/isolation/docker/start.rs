@@ -203,7 +203,8 @@ impl Isolation for Docker {
             let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let orders = self.orders(&task, &build, image);
             let (daemon, name) = (self.ours.daemon.clone(), orders.name.clone());
-            let started = client::start(&self.place.installed(), &build, Errand::Container(Box::new(orders))).await;
+            let errand = Errand::Container(Box::new(orders));
+            let started = client::start(&self.place.installed(), &build, &errand).await;
             let running =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
             Ok(Running { ended: and_gone(running.ended, daemon, name).boxed(), ..running })
