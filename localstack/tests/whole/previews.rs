@@ -3,14 +3,19 @@
 use crate::scene::Scene;
 use crate::skipped;
 use localstack::leftovers;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use protocol::preview::Preview;
 use protocol::worker::Secret;
 use protocol::workspace::{SecretName, SecretValue};
 use reqwest::Method;
-use rules::preview::State;
+use rules::preview::{Stage, State, WaitingFor};
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use uuid::Uuid;
 
 /// Whether the service of these tests runs here; if not, the calling test is skipped.
 fn can_serve() -> bool {
@@ -56,23 +61,224 @@ async fn destroy(scene: &Scene, preview: &Preview) {
     let _: Preview = scene.client.send(request).await.expect("destroyed");
 }
 
-#[tokio::test]
-async fn a_preview_runs_from_its_builds_workspace_is_reached_and_leaves_nothing_when_it_is_destroyed() {
-    let Some(mut scene) = set().await else { return };
-    scene.apply(&pipeline("")).await;
-    scene.start_worker_with(&["--preview-ports", &ports().1], false);
+/// A stack whose worker has `args` besides, with a preview that runs.
+async fn running(args: &[&str], restart: bool, more: &str) -> Option<(Scene, Uuid, Preview)> {
+    let mut scene = set().await?;
+    scene.apply(&pipeline(more)).await;
+    scene.start_worker_with(&[&["--preview-ports", &ports().1], args].concat(), restart);
     let build = scene.submit().await;
     let running = scene.preview(build, |preview| preview.status == State::Running).await;
+    Some((scene, build, running))
+}
+
+/// Nothing of the preview runs, is bound, mounted or logged any more.
+fn is_gone(scene: &Scene, build: Uuid, port: u16) {
+    is_quiet(scene, build, port);
+    assert!(!fs::exists(scene.site(build).join("preview/log")).expect("looked"));
+}
+
+/// The same, but for its log.
+fn is_quiet(scene: &Scene, build: Uuid, port: u16) {
+    assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
+    let site = scene.site(build);
+    assert_eq!(leftovers::processes(&site), Vec::<u32>::new());
+    assert_eq!(leftovers::mounts(&site), 0);
+    assert_eq!(scene.groups_of(build), Vec::<PathBuf>::new());
+}
+
+/// The processes of the preview that were called by this verb.
+fn called(scene: &Scene, build: Uuid, verb: &str) -> Vec<i32> {
+    let program = scene.stack.dir().join("builds/.bin/callboard-worker").display().to_string();
+    let beginning = [&program, verb, "--build", &build.to_string()].join("\0");
+    let arguments = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let all = leftovers::processes(scene.stack.dir()).into_iter();
+    all.filter(|pid| arguments(pid).starts_with(beginning.as_bytes()))
+        .map(|pid| i32::try_from(pid).expect("fits"))
+        .collect()
+}
+
+fn end(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("killed");
+}
+
+#[tokio::test]
+async fn a_preview_runs_from_its_builds_workspace_is_reached_and_leaves_nothing_when_it_is_destroyed() {
+    let Some((scene, build, running)) = running(&[], false, "").await else { return };
     let (url, port) = (running.url.clone().expect("an address"), running.port.expect("a port"));
     assert_eq!(url, format!("http://127.0.0.1:{port}/"));
     assert_eq!(get(&url).await, "hello from first\n");
     destroy(&scene, &running).await;
     let gone = scene.preview(build, |preview| preview.status == State::Destroyed).await;
     assert_eq!(gone.port, None);
+    is_gone(&scene, build, port);
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_is_missed_by_no_user_of_a_preview() {
+    let Some((scene, build, before)) = running(&[], true, "").await else { return };
+    let (url, port) = (before.url.clone().expect("an address"), before.port.expect("a port"));
+    let mut user = BufReader::new(TcpStream::connect(("127.0.0.1", port)).await.expect("connected"));
+    user.write_all(b"GET /echo HTTP/1.1\r\n\r\n").await.expect("said");
+    let mut said = String::new();
+    while said != "\r\n" {
+        said.clear();
+        user.read_line(&mut said).await.expect("heard");
+    }
+    let worker = scene.stack.worker().and_then(|worker| worker.pid()).expect("a worker");
+    end(worker);
+    for word in ["while it is down", "and after"] {
+        user.write_all(format!("{word}\n").as_bytes()).await.expect("said");
+        said.clear();
+        user.read_line(&mut said).await.expect("heard");
+        assert_eq!(said, format!("{word}\n"));
+        assert_eq!(get(&url).await, "hello from first\n");
+        scene.until_worker_is_ready(2).await;
+    }
+    // The new one has told the board how it is, and was told what it is.
+    let keeper = called(&scene, build, "keep");
+    assert_eq!(keeper.len(), 1);
+    let after = scene.preview(build, |preview| preview.status == State::Running).await;
+    assert_eq!((&after.url, after.version), (&before.url, before.version));
+    destroy(&scene, &after).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    assert_eq!(user.read_line(&mut said).await.unwrap_or(0), 0, "its users see its end");
+    is_gone(&scene, build, port);
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_keeper_that_is_killed_ends_its_preview_which_failed_and_is_cleaned() {
+    let Some((scene, build, before)) = running(&[], false, "").await else { return };
+    called(&scene, build, "keep").into_iter().for_each(end);
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Run));
+    assert!(failed.message.as_deref().is_some_and(|why| why.contains("was killed")), "{failed:?}");
+    destroy(&scene, &failed).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, before.port.expect("a port"));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_keeper_that_died_with_its_worker_is_found_missing_by_the_next() {
+    let Some((scene, build, _)) = running(&[], true, "").await else { return };
+    let worker = scene.stack.worker().and_then(|worker| worker.pid()).expect("a worker");
+    end(worker);
+    called(&scene, build, "keep").into_iter().for_each(end);
+    called(&scene, build, "guard").into_iter().for_each(end);
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Recovery), "{failed:?}");
+    assert_eq!(leftovers::mounts(&scene.site(build)), 0);
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_service_that_dies_fails_its_preview_and_its_log_stays_until_it_is_destroyed() {
+    let Some((scene, build, before)) = running(&[], false, r#", "retain_failed": true"#).await else { return };
+    let (url, port) = (before.url.clone().expect("an address"), before.port.expect("a port"));
+    reqwest::get(format!("{url}die")).await.ok();
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!((failed.stage, failed.retain_failed), (Some(Stage::Run), true));
+    assert_eq!(failed.message.as_deref(), Some("the service ended with exit code 137"));
+    let shown: Preview = scene.client.get(&format!("previews/{}", failed.id)).await.expect("read");
+    let log = shown.log_tail.expect("a log");
+    assert!(log.contains("listening with ***\n") && !log.contains("hunter2"), "{log}");
     assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
-    let builds = scene.stack.dir().join("builds");
-    let kept = leftovers::processes(&builds.join(build.to_string()));
-    assert_eq!(kept, Vec::<u32>::new());
-    assert!(!fs::exists(builds.join(build.to_string()).join("preview/log")).expect("looked"));
+    let site = scene.site(build);
+    assert_eq!(leftovers::processes(&site), Vec::<u32>::new());
+    let kept = fs::read_to_string(site.join("preview/log")).expect("the whole log");
+    assert!(kept.contains("listening with ***\n") && !kept.contains("hunter2"), "{kept}");
+    assert!(site.join("workspace/made").exists());
+    destroy(&scene, &failed).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, port);
+    assert!(site.join("workspace/made").exists(), "its directory stays as long as its row");
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_service_that_never_answers_fails_at_its_start() {
+    let Some(mut scene) = set().await else { return };
+    scene.apply(&pipeline("").replace("/up", "/sick")).await;
+    scene.start_worker_with(&["--preview-ports", &ports().1, "--preview-start-timeout", "1"], false);
+    let build = scene.submit().await;
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Start));
+    assert_eq!(failed.message.as_deref(), Some("/sick did not answer within 1 s: status 503"));
+    scene.apply(&pipeline("").replace("exec perl service.pl", "exit 7")).await;
+    let build = scene.submit().await;
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Start));
+    assert_eq!(failed.message.as_deref(), Some("the service ended with exit code 7 before /up answered"));
+    assert_eq!(leftovers::processes(&scene.stack.dir().join("builds").join(build.to_string())), Vec::<u32>::new());
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn with_every_port_taken_a_preview_waits_visibly_and_starts_when_one_comes_free() {
+    let Some(mut scene) = set().await else { return };
+    scene.apply(&pipeline("")).await;
+    let stranger = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = stranger.local_addr().expect("its address").port();
+    scene.start_worker_with(&["--preview-ports", &format!("{port}-{port}")], false);
+    let build = scene.submit().await;
+    let waits = scene.preview(build, |preview| preview.waiting_for == Some(WaitingFor::Port)).await;
+    assert_eq!((waits.status, waits.port), (State::Starting, None));
+    drop(stranger);
+    let running = scene.preview(build, |preview| preview.status == State::Running).await;
+    assert_eq!(running.port, Some(port));
+    let next = scene.submit().await;
+    let waits = scene.preview(next, |preview| preview.waiting_for == Some(WaitingFor::Port)).await;
+    destroy(&scene, &waits).await;
+    scene.preview(next, |preview| preview.status == State::Destroyed).await;
+    destroy(&scene, &running).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, next, port);
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn one_that_is_destroyed_while_it_starts_never_runs() {
+    let Some(mut scene) = set().await else { return };
+    scene.apply(&pipeline("").replace("/up", "/sick")).await;
+    scene.start_worker_with(&["--preview-ports", &ports().1], false);
+    let build = scene.submit().await;
+    let starting = scene.preview(build, |preview| preview.port.is_some()).await;
+    assert_eq!(starting.status, State::Starting);
+    destroy(&scene, &starting).await;
+    let gone = scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    assert_eq!(gone.started_at, None);
+    is_gone(&scene, build, starting.port.expect("a port"));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_preview_whose_time_is_over_is_ended_by_its_host() {
+    let Some((scene, build, running)) = running(&[], false, r#", "ttl_seconds": 3"#).await else { return };
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, running.port.expect("a port"));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_host_without_previews_says_so() {
+    let Some(mut scene) = set().await else { return };
+    scene.apply(&pipeline("")).await;
+    scene.start_worker_with(&["--no-previews"], false);
+    let build = scene.submit().await;
+    let failed = scene.preview(build, |preview| preview.status == State::Failed).await;
+    assert_eq!(failed.stage, Some(Stage::Unsupported));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn what_ends_with_its_stack_is_told_to_the_board_before() {
+    let Some((mut scene, build, running)) = running(&[], false, "").await else { return };
+    scene.stack.stop_worker().await;
+    is_quiet(&scene, build, running.port.expect("a port"));
+    let failed = scene.preview(build, |preview| preview.status == State::Failed).await;
+    assert_eq!(failed.stage, Some(Stage::Recovery));
+    assert_eq!(failed.message.as_deref(), Some("it ended with the worker of its host, which was stopped"));
     scene.end_but_for_directories().await;
 }

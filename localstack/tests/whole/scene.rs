@@ -145,6 +145,30 @@ impl Scene {
         of_builds.map(|entry| entry.path()).collect()
     }
 
+    /// The directory of a build, whether it is there or not.
+    pub(crate) fn site(&self, build: Uuid) -> PathBuf {
+        self.stack.dir().join("builds").join(build.to_string())
+    }
+
+    /// The control groups of a build.
+    pub(crate) fn groups_of(&self, build: Uuid) -> Vec<PathBuf> {
+        let parents = fs::read_to_string(self.stack.dir().join("builds/.groups")).unwrap_or_default();
+        let entries = parents.lines().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+        let its = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&build.to_string()));
+        its.map(|entry| entry.path()).collect()
+    }
+
+    /// Waits for the worker to have been ready so often.
+    pub(crate) async fn until_worker_is_ready(&self, times: usize) {
+        for _ in 0..1200 {
+            if self.worker_log().matches("worker ready").count() >= times {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the worker was not ready {times} times; it said:\n{}", self.worker_log())
+    }
+
     /// The preview of a build, once it is as it should be.
     pub(crate) async fn preview(&self, build: Uuid, enough: impl Fn(&Preview) -> bool) -> Preview {
         let mut last = None;

@@ -40,7 +40,7 @@ pub enum Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Its log and its directory: it failed without a word of its own.
-    Lost(Stage),
+    Lost(Lost),
     /// Its log and its directory.
     Stop,
     /// Its directory.
@@ -49,15 +49,40 @@ pub enum End {
     Forget,
 }
 
-/// What is told to people of one whose keeper is gone.
-const LOST: &str = "the process that kept it was killed, and its service with it";
-const MISSING: &str = "a restart of its host found nothing of it running";
+/// How a preview was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Its keeper was there, and then it was not.
+    Killed,
+    /// This worker has never seen its keeper.
+    Missing,
+    /// This worker ended it, since nothing of it is to outlive the worker.
+    Left,
+}
 
-/// Why a keeper is gone that did not say so: nobody knows what ended one that this worker has never seen.
-fn lost(found: &Found) -> Option<Stage> {
+impl Lost {
+    fn stage(self) -> Stage {
+        match self {
+            Self::Killed => Stage::Run,
+            Self::Missing | Self::Left => Stage::Recovery,
+        }
+    }
+
+    /// What is told to people.
+    fn why(self) -> &'static str {
+        match self {
+            Self::Killed => "the process that kept it was killed, and its service with it",
+            Self::Missing => "a restart of its host found nothing of it running",
+            Self::Left => "it ended with the worker of its host, which was stopped",
+        }
+    }
+}
+
+/// How one is lost whose keeper is gone without having said so.
+fn lost(found: &Found) -> Option<Lost> {
     let is_lost =
         found.lives.is_none() && found.busy.is_none() && matches!(found.said.state, Seen::Starting | Seen::Running);
-    is_lost.then_some(if found.was_alive { Stage::Run } else { Stage::Recovery })
+    is_lost.then_some(if found.was_alive { Lost::Killed } else { Lost::Missing })
 }
 
 /// What the board is told of it, but for its version.
@@ -71,17 +96,16 @@ pub fn report(found: &Found) -> PreviewReport {
         (Some(Busy::Starts | Busy::Ends) | None, state) => state,
     };
     match lost(found) {
-        Some(stage) => failed(now, stage),
+        Some(lost) => failed(now, lost),
         None => PreviewReport { state, url: now.url.clone().filter(|_| state == Seen::Running), ..now.clone() },
     }
 }
 
-/// The report of one that failed at `stage` without a word of its own.
+/// The report of one that was lost.
 #[must_use]
-pub fn failed(said: &PreviewReport, stage: Stage) -> PreviewReport {
-    let why = if stage == Stage::Recovery { MISSING } else { LOST };
-    let message = Some(why.to_owned());
-    PreviewReport { state: Seen::Failed, stage: Some(stage), url: None, no_port: false, message, ..said.clone() }
+pub fn failed(said: &PreviewReport, lost: Lost) -> PreviewReport {
+    let (stage, message) = (Some(lost.stage()), Some(lost.why().to_owned()));
+    PreviewReport { state: Seen::Failed, stage, url: None, no_port: false, message, ..said.clone() }
 }
 
 /// What there is to do before anybody says so: a preview without its keeper is ended, and so is what was ended by half.
@@ -90,8 +114,8 @@ pub fn due(found: &Found) -> Option<Deed> {
     if found.busy.is_some() || found.lives.is_some() {
         return None;
     }
-    if let Some(stage) = lost(found) {
-        return Some(Deed::End(End::Lost(stage)));
+    if let Some(lost) = lost(found) {
+        return Some(Deed::End(End::Lost(lost)));
     }
     let is_half_done = match found.said.state {
         Seen::Failed => found.said.port.is_some(),

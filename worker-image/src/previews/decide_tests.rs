@@ -68,11 +68,11 @@ fn only_a_keeper_that_lives_binds_another_port() {
 fn one_whose_keeper_is_gone_without_a_word_has_failed_and_is_ended() {
     for state in [Seen::Starting, Seen::Running] {
         let gone = Found { was_alive: true, ..here(state, Some(7)) };
-        assert_eq!(due(&gone), Some(Deed::End(End::Lost(Stage::Run))));
+        assert_eq!(due(&gone), Some(Deed::End(End::Lost(Lost::Killed))));
         let told = report(&gone);
         assert_eq!((told.state, told.stage, told.port), (Seen::Failed, Some(Stage::Run), Some(7)));
         let found = here(state, Some(7));
-        assert_eq!(due(&found), Some(Deed::End(End::Lost(Stage::Recovery))));
+        assert_eq!(due(&found), Some(Deed::End(End::Lost(Lost::Missing))));
         assert_eq!(report(&found).stage, Some(Stage::Recovery));
         assert_eq!(due(&busy(found, Busy::Starts)), None, "its keeper is on its way");
     }

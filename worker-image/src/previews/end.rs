@@ -80,7 +80,7 @@ fn free(config: &Config, folder: &Folder) -> io::Result<()> {
 fn left(said: &PreviewReport, how: End, freed: &io::Result<()>) -> PreviewReport {
     let mut left = PreviewReport { url: None, no_port: false, ..said.clone() };
     match how {
-        End::Lost(stage) => left = decide::failed(&left, stage),
+        End::Lost(lost) => left = decide::failed(&left, lost),
         End::Stop if said.state == Seen::Destroyed => {}
         End::Stop => left.state = Seen::Failed,
         End::Destroy | End::Forget => {
@@ -110,8 +110,8 @@ async fn forget(isolation: Option<&dyn Isolation>, root: &Root, folder: &Folder)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::previews::decide::Lost;
     use crate::previews::folder::of;
-    use rules::preview::Stage;
     use uuid::Uuid;
 
     fn check(state: Seen, how: End, is_free: bool, expected: (Seen, Option<u16>)) {
@@ -134,7 +134,7 @@ mod tests {
         check(Seen::Running, End::Stop, true, (Seen::Failed, None));
         check(Seen::Failed, End::Stop, false, (Seen::Failed, Some(7)));
         check(Seen::Destroyed, End::Stop, true, (Seen::Destroyed, None));
-        check(Seen::Starting, End::Lost(Stage::Recovery), true, (Seen::Failed, None));
-        check(Seen::Running, End::Lost(Stage::Run), false, (Seen::Failed, Some(7)));
+        check(Seen::Starting, End::Lost(Lost::Missing), true, (Seen::Failed, None));
+        check(Seen::Running, End::Lost(Lost::Killed), false, (Seen::Failed, Some(7)));
     }
 }

@@ -26,6 +26,9 @@ const SETTLED: Duration = Duration::from_millis(20);
 /// from them.
 const QUIET_ROUNDS: u32 = 3;
 
+/// How long a worker that is stopped still tries to tell the board what it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// Goes on as long as this lives.
 #[derive(Debug)]
 pub struct Reconciling {
@@ -71,7 +74,10 @@ fn thread(api: &Api, host: Host, until: &CancellationToken) -> io::Result<()> {
     runtime.block_on(async {
         let mut round = Round::new(host);
         until.run_until_cancelled(go_on(api, &mut round)).await;
-        round.leave().await;
+        if round.leave().await {
+            // The board hears it, if it is there.
+            timeout(LAST_WORDS, once(api, &mut round)).await.ok();
+        }
     });
     // What is being done goes on with the next start.
     runtime.shutdown_background();

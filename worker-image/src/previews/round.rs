@@ -1,7 +1,7 @@
 //! One round after the other: looks at what is here, says it, does what is told.
 
 use super::call::Call;
-use super::decide::{self, Busy, Deed, End, Found};
+use super::decide::{self, Busy, Deed, End, Found, Lost};
 use super::end::end;
 use super::exact::Root;
 use super::folder::{self, Folder};
@@ -11,6 +11,7 @@ use super::users::Users;
 use crate::config::Config;
 use crate::isolation::Isolation;
 use crate::run::Shop;
+use futures::future::join_all;
 use protocol::preview::{PreviewOrder, PreviewReport, PreviewRun, PreviewSync, REPORTS_MAX};
 use rules::preview::{Order, Seen};
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,19 +153,23 @@ impl Round {
         }
     }
 
-    /// Ends all that runs, if it ends with the worker.
-    pub(super) async fn leave(&mut self) {
-        if !self.host.config.previews_end {
-            return;
-        }
+    /// Ends all that runs, if that ends with the worker; says whether it did.
+    pub(super) async fn leave(&mut self) -> bool {
         let host = Arc::clone(&self.host);
-        let ends = self.known.keys().map(async |build| {
-            let folder = host.folder(*build);
-            if let Some((mut call, _)) = Call::to(&folder, Ask::Stop).await {
-                while call.next().await.is_some() {}
+        if !host.config.previews_end {
+            return false;
+        }
+        self.look().await;
+        let living = self.known.iter().filter(|(_, known)| known.lives.is_some()).map(|(build, _)| *build);
+        let ends = living.map(async |build| {
+            let (isolation, how) = (host.isolation.as_deref(), End::Lost(Lost::Left));
+            if let Err(error) = end(&host.config, isolation, &host.root, &host.folder(build), how).await {
+                warn!(build.id = %build, %error, "a preview can't be ended");
             }
         });
-        futures::future::join_all(ends).await;
+        join_all(ends).await;
+        self.known.values_mut().for_each(|known| known.lives = None);
+        true
     }
 
     /// Whether something is being done.
@@ -272,10 +277,10 @@ impl Round {
             Deed::Rebind(_) => Busy::Starts,
             Deed::End(_) => Busy::Ends,
         };
-        if let Deed::End(End::Lost(stage)) = deed {
+        if let Deed::End(End::Lost(lost)) = deed {
             // Whatever becomes of the end, it has failed.
             let folder = host.folder(build);
-            folder.say(&decide::failed(&folder.report(), stage)).ok();
+            folder.say(&decide::failed(&folder.report(), lost)).ok();
         }
         self.known.entry(build).or_default().busy = Some((busy, enough.clone()));
         tokio::spawn(async move {

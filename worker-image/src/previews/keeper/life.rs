@@ -223,7 +223,10 @@ impl Life {
                         self.ends();
                         return (Over::Asked, false);
                     }
-                    Some(Ask::Rebind(port)) => self.rebind(port, door).await,
+                    Some(Ask::Rebind(port)) => {
+                        self.refused.insert(port);
+                        self.rebind(door).await;
+                    }
                     Some(Ask::Watch) | None => {}
                 },
                 found = found.recv() => match found {
@@ -235,10 +238,7 @@ impl Life {
                     Some(Found::Silent(why)) => return (Over::Failed(stage(answered), why), false),
                     None => return (Over::Failed(Stage::Internal, "nobody asks after it any more".into()), false),
                 },
-                () = sleep(PORT_EVERY), if self.forward.is_none() => {
-                    let bound = self.bind();
-                    self.forward(bound, door);
-                }
+                () = sleep(PORT_EVERY), if self.is_refused() => self.rebind(door).await,
             }
         }
     }
@@ -268,27 +268,28 @@ impl Life {
         Over::Failed(stage(answered), why)
     }
 
-    /// Binds another port before it lets go of the one that the board refused. Without any other there is none until there is.
-    async fn rebind(&mut self, refused: u16, door: &Door) {
-        if self.shown.watch().borrow().port != Some(refused) {
+    /// Binds another port before it lets go of the one that the board refused. Without any other it keeps that one, and looks on.
+    async fn rebind(&mut self, door: &Door) {
+        let Some(refused) = self.shown.watch().borrow().port.filter(|port| self.refused.contains(port)) else {
             return;
-        }
-        self.refused.insert(refused);
+        };
         let bound = self.bind();
-        if let Some(forward) = self.forward.take() {
-            forward.end().await;
-        }
-        self.forward(bound, door);
-    }
-
-    fn forward(&mut self, bound: io::Result<(u16, TcpListener)>, door: &Door) {
+        // Forgotten where nothing else is free; but this one is still not to be had.
+        self.refused.insert(refused);
         match bound.and_then(|(port, listener)| Ok((port, Forward::start(listener, door.clone())?))) {
             Ok((port, forward)) => {
-                self.forward = Some(forward);
+                if let Some(before) = self.forward.replace(forward) {
+                    before.end().await;
+                }
+                self.refused.remove(&refused);
                 self.bound(port);
             }
-            Err(_) => self.shown.change(|report| (report.port, report.url, report.no_port) = (None, None, true)),
+            Err(_) => self.shown.change(|report| report.no_port = true),
         }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.shown.watch().borrow().port.is_some_and(|port| self.refused.contains(&port))
     }
 }
 

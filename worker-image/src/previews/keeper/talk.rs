@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -39,7 +40,7 @@ pub struct Told {
     pub report: PreviewReport,
 }
 
-/// Listens; what is asked comes out. Needs the keeper's place in `folder`.
+/// Listens; what is asked comes out, and SIGTERM as a wish to stop. Needs the keeper's place in `folder`.
 pub(super) fn listen(folder: &Folder, shown: watch::Receiver<PreviewReport>) -> io::Result<Receiver<Ask>> {
     let path = folder.socket();
     match std::fs::remove_file(&path) {
@@ -49,6 +50,12 @@ pub(super) fn listen(folder: &Folder, shown: watch::Receiver<PreviewReport>) -> 
     let address = Address::of(&path)?;
     let listener = UnixListener::bind(address.path())?;
     let (asking, asked) = channel(8);
+    let (mut term, signalled) = (signal(SignalKind::terminate())?, asking.clone());
+    tokio::spawn(async move {
+        while term.recv().await.is_some() {
+            signalled.send(Ask::Stop).await.ok();
+        }
+    });
     tokio::spawn(async move {
         let _address = address;
         loop {
