@@ -106,7 +106,8 @@ async fn a_preview_runs_from_its_builds_workspace_is_reached_and_leaves_nothing_
     let Some((scene, build, running)) = running(&[], false, "").await else { return };
     let (url, port) = (running.url.clone().expect("an address"), running.port.expect("a port"));
     assert_eq!(url, format!("http://127.0.0.1:{port}/"));
-    assert_eq!(get(&url).await, "hello from first\n");
+    assert_eq!(get(&format!("{url}once")).await, "hello from first\n");
+    scene.until_log_says(&running, "listening with ***\nasked for /up\n").await;
     destroy(&scene, &running).await;
     let gone = scene.preview(build, |preview| preview.status == State::Destroyed).await;
     assert_eq!(gone.port, None);
@@ -281,4 +282,81 @@ async fn what_ends_with_its_stack_is_told_to_the_board_before() {
     assert_eq!(failed.stage, Some(Stage::Recovery));
     assert_eq!(failed.message.as_deref(), Some("it ended with the worker of its host, which was stopped"));
     scene.end_but_for_directories().await;
+}
+
+/// Calls `callboard-worker recover` on the stack's builds root; what it said.
+async fn recover(scene: &Scene) -> String {
+    let dir = scene.stack.dir();
+    let mut command = tokio::process::Command::new(localstack::worker::binary().expect("the worker"));
+    command.args(["recover", "--isolation", "bubblewrap", "--api-url", &scene.stack.url(), "--token-file"]);
+    command.arg(dir.join("worker.token")).arg("--builds-root").arg(dir.join("builds"));
+    let output = command.args(["--kill-grace-ms", "500"]).output().await.expect("run");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[tokio::test]
+async fn recover_keeps_what_lives_ends_what_does_not_and_is_safe_twice_at_once_and_beside_a_worker() {
+    let Some((scene, build, running)) = running(&[], false, "").await else { return };
+    let (url, port) = (running.url.clone().expect("an address"), running.port.expect("a port"));
+    let beside = recover(&scene).await;
+    assert!(beside.contains("a live worker has this builds root"), "{beside}");
+    assert_eq!(get(&url).await, "hello from first\n");
+    end(scene.stack.worker().and_then(|worker| worker.pid()).expect("a worker"));
+    scene.until_no_worker_lives().await;
+    let keeper = called(&scene, build, "keep");
+    tokio::join!(recover(&scene), recover(&scene));
+    assert_eq!((called(&scene, build, "keep"), get(&url).await.as_str()), (keeper.clone(), "hello from first\n"));
+    let kept = scene.preview(build, |preview| preview.status == State::Running).await;
+    assert_eq!(kept.version, running.version);
+    keeper.into_iter().for_each(end);
+    recover(&scene).await;
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Recovery));
+    is_quiet(&scene, build, port);
+    destroy(&scene, &failed).await;
+    recover(&scene).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, port);
+    recover(&scene).await;
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn recover_ends_what_was_destroyed_while_no_worker_was_there() {
+    let Some((scene, build, running)) = running(&[], false, "").await else { return };
+    end(scene.stack.worker().and_then(|worker| worker.pid()).expect("a worker"));
+    scene.until_no_worker_lives().await;
+    destroy(&scene, &running).await;
+    recover(&scene).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, running.port.expect("a port"));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_killed_is_missed_by_no_preview() {
+    let Some((scene, build, running)) = running(&[], false, "").await else { return };
+    let url = running.url.clone().expect("an address");
+    let database = scene.stack.postgres().and_then(|postgres| postgres.pid()).expect("a database");
+    end(database);
+    assert_eq!(get(&url).await, "hello from first\n");
+    scene.until_database_answers().await;
+    let after = scene.preview(build, |preview| preview.status == State::Running).await;
+    assert_eq!((&after.url, after.version), (&running.url, running.version));
+    destroy(&scene, &after).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, running.port.expect("a port"));
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
+async fn a_build_of_another_end_keeps_nothing() {
+    let Some(mut scene) = set().await else { return };
+    scene.apply(&pipeline("").replace("cp word made", "false")).await;
+    scene.start_worker_with(&["--preview-ports", &ports().1], false);
+    let build = scene.submit().await;
+    assert_eq!(scene.ended(build).await.status, protocol::Status::Failed);
+    scene.end().await;
 }

@@ -160,13 +160,37 @@ impl Scene {
 
     /// Waits for the worker to have been ready so often.
     pub(crate) async fn until_worker_is_ready(&self, times: usize) {
+        let is_ready = || async { self.worker_log().matches("worker ready").count() >= times };
+        self.until_it_is_so("a worker that is ready", is_ready).await;
+    }
+
+    pub(crate) async fn until_no_worker_lives(&self) {
+        self.until_it_is_so("no worker", || async { self.stack.worker().and_then(worker::Worker::pid).is_none() })
+            .await;
+    }
+
+    pub(crate) async fn until_database_answers(&self) {
+        self.until_it_is_so("an answer", || async { self.client.workspace().await.is_ok() }).await;
+    }
+
+    /// Waits until a preview's log, as the board has it, says this.
+    pub(crate) async fn until_log_says(&self, preview: &Preview, text: &str) {
+        let says = || async {
+            let path = format!("previews/{}", preview.id);
+            let shown: Preview = self.client.get(&path).await.expect("read");
+            shown.log_tail.is_some_and(|log| log.contains(text))
+        };
+        self.until_it_is_so(text, says).await;
+    }
+
+    async fn until_it_is_so<F: Future<Output = bool>>(&self, what: &str, is_so: impl Fn() -> F) {
         for _ in 0..1200 {
-            if self.worker_log().matches("worker ready").count() >= times {
+            if is_so().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("the worker was not ready {times} times; it said:\n{}", self.worker_log())
+        panic!("{what} did not come; the worker said:\n{}", self.worker_log())
     }
 
     /// The preview of a build, once it is as it should be.

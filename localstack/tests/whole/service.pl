@@ -1,4 +1,4 @@
-# A service for previews: says hello, echoes line by line, dies when told to.
+# A service for previews: says what it is asked for and hello, echoes line by line, dies when told to.
 use strict;
 use IO::Socket::INET;
 
@@ -13,6 +13,7 @@ while (1) {
     next if fork;
     $user->autoflush(1);
     my ($path) = (<$user> // '') =~ /^GET (\S+)/;
+    print "asked for $path\n";
     while (my $head = <$user>) { last if $head =~ /^\r?$/ }
     if ($path eq '/echo') {
         print $user "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";

@@ -69,7 +69,13 @@ struct Known {
     is_missing: bool,
     /// What could not be done, until it is.
     trouble: Option<String>,
+    /// What of its log the board was told with which version, and what it is being told.
+    told: Option<Tail>,
+    telling: Option<Tail>,
 }
+
+/// A version, and the end of a log.
+type Tail = (Option<i64>, Option<String>);
 
 /// What was heard between rounds.
 #[derive(Debug)]
@@ -96,11 +102,14 @@ impl Round {
         Self { host: Arc::new(host), known: BTreeMap::new(), tell, news, rested: None }
     }
 
-    /// Waits for something to tell.
+    /// Waits for something to tell. That a service wrote something waits for the next round.
     pub(super) async fn changed(&mut self) {
-        tokio::select! {
-            Some(news) = self.news.recv() => self.take_in(news),
-            () = self.host.users.changed() => {}
+        let host = Arc::clone(&self.host);
+        loop {
+            tokio::select! {
+                Some(news) = self.news.recv() => if self.take_in(news) { return },
+                () = host.users.changed() => return,
+            }
         }
     }
 
@@ -118,6 +127,9 @@ impl Round {
         }
         let reports = builds.into_iter().map(|build| self.report(build)).collect();
         let reports = self.chosen(reports);
+        let chosen: BTreeSet<Uuid> = reports.iter().map(|report| report.build_id).collect();
+        let others = self.known.iter_mut().filter(|(build, _)| !chosen.contains(build));
+        others.for_each(|(_, known)| known.telling = None);
         let sync = |previews: &[PreviewReport]| PreviewSync {
             host_id: self.host.id.clone(),
             ports: self.host.config.previews.ports,
@@ -134,6 +146,7 @@ impl Round {
             }
             let known = self.known.entry(build).or_default();
             known.version = version;
+            known.told = known.telling.take().or(known.told.take());
             known.is_missing = !self.host.folder(build).is_there();
             if known.is_missing {
                 if order == Order::Forget {
@@ -212,12 +225,19 @@ impl Round {
         });
     }
 
-    fn take_in(&mut self, news: News) {
+    /// Says whether it is to be told at once.
+    fn take_in(&mut self, news: News) -> bool {
         match news {
             News::Heard(build, report) => {
-                self.known.entry(build).or_default().lives = report;
+                let without_log = |report: &PreviewReport| PreviewReport { log_tail: None, ..report.clone() };
+                let known = self.known.entry(build).or_default();
+                let before = std::mem::replace(&mut known.lives, report);
+                before.as_ref().map(without_log) != known.lives.as_ref().map(without_log)
             }
-            News::Done(build, deed, done) => self.done(build, deed, done),
+            News::Done(build, deed, done) => {
+                self.done(build, deed, done);
+                true
+            }
         }
     }
 
@@ -246,15 +266,19 @@ impl Round {
         }
     }
 
-    fn report(&self, build: Uuid) -> PreviewReport {
-        let Some(known) = self.known.get(&build) else { return folder::of(build, Seen::Kept) };
+    fn report(&mut self, build: Uuid) -> PreviewReport {
+        let found = self.found(build);
+        let known = self.known.entry(build).or_default();
         if known.is_missing {
             let message = Some("its build's directory is not on its host any more".into());
             return PreviewReport { version: known.version, message, ..folder::of(build, Seen::Destroyed) };
         }
-        let report = decide::report(&self.found(build));
+        let report = decide::report(&found);
         let message = known.trouble.clone().filter(|_| report.state == Seen::Destroying).or(report.message);
-        PreviewReport { version: known.version, message, ..report }
+        let tail = (known.version, report.log_tail);
+        known.telling = Some(tail.clone()).filter(|_| known.told.as_ref() != Some(&tail));
+        let log_tail = tail.1.filter(|_| known.telling.is_some());
+        PreviewReport { version: known.version, message, log_tail, ..report }
     }
 
     /// All but those that rest, and of these as many as have their turn.

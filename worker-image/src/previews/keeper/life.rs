@@ -26,10 +26,12 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 /// How often a port is looked for where all are taken.
 const PORT_EVERY: Duration = Duration::from_secs(1);
+/// How often what it last wrote is told.
+const TAIL_EVERY: Duration = Duration::from_secs(10);
 /// How much longer than the grace an end may take before its guard is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long what it wrote is read after its end.
@@ -215,6 +217,7 @@ impl Life {
     ) -> (Over, bool) {
         let (mut asking, mut answered) = (JoinSet::new(), false);
         let mut found = self.health(door).watch(&mut asking);
+        let mut tails = interval(TAIL_EVERY);
         loop {
             tokio::select! {
                 ended = &mut *ended => return (self.ended(&ended, answered), true),
@@ -239,6 +242,10 @@ impl Life {
                     None => return (Over::Failed(Stage::Internal, "nobody asks after it any more".into()), false),
                 },
                 () = sleep(PORT_EVERY), if self.is_refused() => self.rebind(door).await,
+                _ = tails.tick() => {
+                    let log = Arc::clone(&self.log);
+                    self.shown.change(|report| report.log_tail = log.tail());
+                }
             }
         }
     }
