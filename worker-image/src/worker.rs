@@ -7,7 +7,7 @@ use crate::exposed;
 use crate::isolation::{Unusable, choose, end_containers};
 use crate::metrics::{Metrics, Standing};
 use crate::poll::{self, GaveUp, Phase, free_bytes};
-use crate::previews::{self, Users};
+use crate::previews::{self, Users, folder};
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
@@ -166,7 +166,9 @@ async fn recover_first(
 /// Ends the processes and the containers that an earlier worker left behind.
 async fn left_behind(config: &Config, workplace: &Workplace) -> anyhow::Result<Left> {
     let left = Left::behind(&config.place, workplace).await?;
-    end_containers(config, &workplace.host_id(config.host_id_file.as_deref())?).await;
+    // Those of previews are their keepers', or the next look's.
+    let kept = folder::kept(&config.place.builds_root)?.into_iter().map(|folder| folder.build.to_string()).collect();
+    end_containers(config, &workplace.host_id(config.host_id_file.as_deref())?, &kept).await;
     Ok(left)
 }
 

@@ -2,6 +2,7 @@
 //! https.
 
 mod builds;
+mod contained;
 mod previews;
 mod scene;
 #[path = "../../../tests/skipped.rs"]

@@ -27,7 +27,7 @@ fn can_serve() -> bool {
 }
 
 /// A pipeline whose preview is the service; `more` stands among the preview's fields.
-fn pipeline(more: &str) -> String {
+pub(crate) fn pipeline(more: &str) -> String {
     format!(
         r#""secrets": ["TOKEN"], "steps": [{{ "name": "make", "commands": ["cp word made"] }}],
         "preview": {{ "image": "host", "commands": ["WORD=$(cat made)", "export WORD", "exec perl service.pl"],
@@ -36,13 +36,13 @@ fn pipeline(more: &str) -> String {
 }
 
 /// Ports that nobody has just now, and that no other test of this process gets.
-fn ports() -> (u16, String) {
+pub(crate) fn ports() -> (u16, String) {
     let first = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
     let first = first.min(65_000);
     (first, format!("{first}-{}", first + 20))
 }
 
-async fn set() -> Option<Scene> {
+pub(crate) async fn set() -> Option<Scene> {
     if !can_serve() {
         return None;
     }
@@ -52,11 +52,11 @@ async fn set() -> Option<Scene> {
     Some(scene)
 }
 
-async fn get(url: &str) -> String {
+pub(crate) async fn get(url: &str) -> String {
     reqwest::get(url).await.expect("an answer").text().await.expect("text")
 }
 
-async fn destroy(scene: &Scene, preview: &Preview) {
+pub(crate) async fn destroy(scene: &Scene, preview: &Preview) {
     let request = scene.client.request(Method::DELETE, &format!("previews/{}", preview.id));
     let _: Preview = scene.client.send(request).await.expect("destroyed");
 }
@@ -72,13 +72,13 @@ async fn running(args: &[&str], restart: bool, more: &str) -> Option<(Scene, Uui
 }
 
 /// Nothing of the preview runs, is bound, mounted or logged any more.
-fn is_gone(scene: &Scene, build: Uuid, port: u16) {
+pub(crate) fn is_gone(scene: &Scene, build: Uuid, port: u16) {
     is_quiet(scene, build, port);
     assert!(!fs::exists(scene.site(build).join("preview/log")).expect("looked"));
 }
 
 /// The same, but for its log.
-fn is_quiet(scene: &Scene, build: Uuid, port: u16) {
+pub(crate) fn is_quiet(scene: &Scene, build: Uuid, port: u16) {
     assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
     let site = scene.site(build);
     assert_eq!(leftovers::processes(&site), Vec::<u32>::new());
@@ -87,7 +87,7 @@ fn is_quiet(scene: &Scene, build: Uuid, port: u16) {
 }
 
 /// The processes of the preview that were called by this verb.
-fn called(scene: &Scene, build: Uuid, verb: &str) -> Vec<i32> {
+pub(crate) fn called(scene: &Scene, build: Uuid, verb: &str) -> Vec<i32> {
     let program = scene.stack.dir().join("builds/.bin/callboard-worker").display().to_string();
     let beginning = [&program, verb, "--build", &build.to_string()].join("\0");
     let arguments = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -97,7 +97,7 @@ fn called(scene: &Scene, build: Uuid, verb: &str) -> Vec<i32> {
         .collect()
 }
 
-fn end(pid: i32) {
+pub(crate) fn end(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("killed");
 }
 

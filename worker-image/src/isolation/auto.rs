@@ -3,7 +3,7 @@
 use super::bubblewrap::Bubblewrap;
 use super::docker::Docker;
 use super::guarantees::{Given, Trying};
-use super::{Fetch, Isolation, Running, Service, StartError, Task};
+use super::{Fetch, Isolation, Running, Service, ServiceOf, StartError, Task};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -61,7 +61,7 @@ impl Isolation for Auto {
         self.of(image).holds_previews(image)
     }
 
-    fn service(&self, task: Task, port: u16) -> BoxFuture<'_, Result<Service, StartError>> {
-        self.of(&task.image).service(task, port)
+    fn service(&self, task: Task, of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
+        self.of(&task.image).service(task, of)
     }
 }

@@ -10,7 +10,7 @@ mod host;
 use super::cgroup::{Controller, Group, Parent};
 use super::guarantees::Trying;
 use super::plan::{Errand, INSIDE, Orders, Out, Plan};
-use super::{Ended, Isolation, Running, Service, StartError, Task};
+use super::{Ended, Isolation, Running, Service, ServiceOf, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
@@ -90,6 +90,7 @@ impl Bubblewrap {
             env: task.env.clone(),
             files: task.files.clone(),
             out: network.map(|network| Out::Port(network.proxy_port)),
+            door: None,
             processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
         };
@@ -213,7 +214,7 @@ impl Isolation for Bubblewrap {
         self.takes(image).is_ok()
     }
 
-    fn service(&self, task: Task, _port: u16) -> BoxFuture<'_, Result<Service, StartError>> {
+    fn service(&self, task: Task, _of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
         async move {
             self.takes(&task.image)?;
             let group = self.group(&format!("{}.preview", build_of(&task)));

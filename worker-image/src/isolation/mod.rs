@@ -21,7 +21,7 @@ mod trials;
 use crate::clock::Boot;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::network::WayOut;
-pub use choose::{Choice, Unusable, choose, end_containers};
+pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
@@ -204,11 +204,20 @@ pub trait Isolation: fmt::Debug + Send + Sync {
         false
     }
 
-    /// What a keeper is to start for a preview's service that listens on `port`, and where that is reached. The task's way out stands
-    /// for one that the keeper makes, if the back end has networks.
-    fn service(&self, task: Task, _port: u16) -> BoxFuture<'_, Result<Service, StartError>> {
+    /// What a keeper is to start for a preview's service, and where that is reached. The task's way out stands for one that the
+    /// keeper makes, if the back end has networks.
+    fn service(&self, task: Task, _of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
         async move { Err(StartError::Image(format!("image {:?} can't be a preview's here", task.image))) }.boxed()
     }
+}
+
+/// What a preview's service is, besides a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceOf {
+    /// The port that it listens on.
+    pub port: u16,
+    /// Whether what is left of it stays, if it fails.
+    pub retain_failed: bool,
 }
 
 /// What a keeper starts, and where it finds it.

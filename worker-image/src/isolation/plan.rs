@@ -4,7 +4,7 @@
 //! processes can be read by others.
 
 use super::cgroup::Group;
-use super::docker::Address;
+use super::docker::{self, Address};
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
 use crate::network::Inside;
@@ -42,6 +42,15 @@ pub enum Out {
     Socket(PathBuf),
 }
 
+/// A way in: connections to a Unix socket are carried to a port on loopback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    /// The socket, as the first process finds it; nothing must be there.
+    pub socket: PathBuf,
+    /// The port.
+    pub port: u16,
+}
+
 /// What the first process of a sandbox does.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
@@ -53,6 +62,9 @@ pub struct Plan {
     pub files: Vec<PlanFile>,
     /// The way to the proxy; without one there is no way out.
     pub out: Option<Out>,
+    /// The way in to a service, which its first process opens where no network has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<Door>,
     /// How many processes and threads its user may have.
     pub processes_max: u32,
     /// How long the others may take to end once the program was asked to and did.
@@ -87,7 +99,7 @@ impl Errand {
         }
     }
 
-    /// Ends what a guard that was killed could not end.
+    /// Ends what a guard that was killed could not end, and what it was to leave.
     pub async fn end(&self) {
         match self {
             Self::Sandbox(orders) => {
@@ -95,7 +107,16 @@ impl Errand {
                     spawn_blocking(move || group.end()).await.ok();
                 }
             }
-            Self::Container(_) => {}
+            Self::Container(orders) => docker::remove_soon(&orders.daemon, &orders.name).await,
+        }
+    }
+
+    /// Whether something stopped is left of it, as evidence.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Self::Sandbox(_) => false,
+            Self::Container(orders) => orders.is_kept,
         }
     }
 }
@@ -111,6 +132,9 @@ pub struct ContainerOrders {
     pub body: ContainerCreateBody,
     /// The mark of when it was over.
     pub ended_mark: PathBuf,
+    /// Whether it stays, stopped, when it has ended.
+    #[serde(default)]
+    pub is_kept: bool,
     /// What its first process does.
     pub plan: Plan,
     /// The directories of this host that `disk_bytes` bounds together; none if they are not on this host.

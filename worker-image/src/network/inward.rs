@@ -11,31 +11,37 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 /// A way in that is open; how many connections come is decided by whoever connects.
 #[derive(Debug)]
-pub(super) struct Door {
+pub struct Door {
     listener: Listener,
     port: u16,
 }
 
 impl Door {
     /// Opens one. A program that connects outside is served once this is accepted from.
-    pub(super) fn open(service: Service<'_>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If something is there already, or nothing can be.
+    pub fn open(service: Service<'_>) -> io::Result<Self> {
         let listener = Listener::bind(Address::of(service.door)?.path())?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, port: service.port })
     }
 
-    /// Accepts for ever.
-    pub(super) fn accept(self) -> io::Result<impl Future<Output = ()> + Send> {
-        let (listener, port) = (UnixListener::from_std(self.listener)?, self.port);
-        Ok(async move {
-            loop {
-                match listener.accept().await {
-                    // One that the service does not take is closed: so it would see it outside.
-                    Ok((outside, _)) => drop(tokio::spawn(carry(outside, port))),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-                }
+    /// Accepts for ever, in a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub async fn accept(self) -> io::Result<()> {
+        let listener = UnixListener::from_std(self.listener)?;
+        loop {
+            match listener.accept().await {
+                // One that the service does not take is closed: so it would see it outside.
+                Ok((outside, _)) => drop(tokio::spawn(carry(outside, self.port))),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
-        })
+        }
     }
 }
 

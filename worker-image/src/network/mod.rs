@@ -17,4 +17,5 @@ mod process;
 mod relay;
 mod resolver;
 
+pub use inward::Door;
 pub use process::{Inside, Network, Service, WayOut, serve};

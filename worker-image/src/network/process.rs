@@ -183,7 +183,7 @@ async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, 
     tokio::spawn(relay::accept(TcpListener::from_std(names_by_tcp)?, out.clone(), For::Resolver));
     tokio::spawn(resolver::answer(UdpSocket::from_std(names)?, out));
     if let Some(door) = door {
-        tokio::spawn(door.accept()?);
+        tokio::spawn(door.accept());
     }
     say(&Ok(Ready { proxy_port, weak }));
     stdin::end()?.await.ok();

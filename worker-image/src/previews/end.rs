@@ -6,7 +6,7 @@ use super::exact::Root;
 use super::folder::Folder;
 use super::keeper::{Ask, port};
 use crate::config::Config;
-use crate::isolation::{Isolation, cgroup};
+use crate::isolation::{Isolation, cgroup, end_containers_of};
 use crate::recovery::end_build;
 use crate::site;
 use protocol::preview::PreviewReport;
@@ -35,6 +35,7 @@ pub(super) async fn end(
     let place = place(folder).await?;
     let (builds, build) = (config.place.builds_root.clone(), folder.build.to_string());
     spawn_blocking(move || cgroup::end_of(&builds, &build)).await.map_err(io::Error::other)??;
+    end_containers(config, folder, how).await?;
     let freed = free(config, folder);
     if how == End::Forget {
         return forget(isolation, root, folder).await;
@@ -67,6 +68,18 @@ async fn place(folder: &Folder) -> io::Result<File> {
         }
     };
     timeout(PATIENCE, placed).await.map_err(|_| io::Error::other("its keeper can't be ended"))?
+}
+
+/// What failed may stay as evidence, stopped.
+async fn end_containers(config: &Config, folder: &Folder, how: End) -> io::Result<()> {
+    let is_evidence = match how {
+        End::Lost(_) | End::Stop => folder.container() == Some(true),
+        End::Destroy | End::Forget => false,
+    };
+    match folder.container() {
+        Some(_) if !is_evidence => end_containers_of(config, folder.build).await,
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Whether its port can be bound again: only then does nobody have it any more.

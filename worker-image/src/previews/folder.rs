@@ -5,6 +5,7 @@
 //! <builds_root>/<build_id>/preview/report.json  how the preview is, or last was; without it nothing was started yet
 //! <builds_root>/<build_id>/preview/lock         held by its keeper
 //! <builds_root>/<build_id>/preview/keeper.sock  where that is spoken to
+//! <builds_root>/<build_id>/preview/container    that its service is in one; in it whether that stays if it fails
 //! <builds_root>/<build_id>/preview/log          what its service wrote, and log.old what it wrote before that
 //! ```
 
@@ -21,6 +22,8 @@ const FOLDER: &str = "preview";
 const SLOT: &str = "slot";
 const REPORT: &str = "report.json";
 const LOCK: &str = "lock";
+const CONTAINER: &str = "container";
+const RETAIN: &[u8] = b"retain";
 /// The names of the log, the newer part first.
 pub(super) const LOGS: [&str; 2] = ["log", "log.old"];
 
@@ -91,6 +94,21 @@ impl Folder {
     /// If it can't be written.
     pub fn say(&self, report: &PreviewReport) -> io::Result<()> {
         self.write(REPORT, &serde_json::to_vec(report)?)
+    }
+
+    /// Notes that its service is in a container.
+    ///
+    /// # Errors
+    ///
+    /// If that can't be written.
+    pub fn note_container(&self, retain_failed: bool) -> io::Result<()> {
+        self.write(CONTAINER, if retain_failed { RETAIN } else { b"" })
+    }
+
+    /// Whether its service is, or was, in a container, and whether that stays if it fails.
+    #[must_use]
+    pub fn container(&self) -> Option<bool> {
+        fs::read(self.path(CONTAINER)).ok().map(|noted| noted == RETAIN)
     }
 
     /// Takes the keeper's place; `None` if somebody has it.

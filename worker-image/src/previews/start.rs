@@ -6,8 +6,8 @@ use super::settings::Settings;
 use crate::clock::{Boot, millis};
 use crate::config::Config;
 use crate::isolation::cgroup;
-use crate::isolation::plan::{Env, INSIDE, PlanFile};
-use crate::isolation::{Fetch, Isolation, StartError, Task};
+use crate::isolation::plan::{Env, Errand, INSIDE, PlanFile};
+use crate::isolation::{Fetch, Isolation, ServiceOf, StartError, Task};
 use crate::network::{Inside, WayOut};
 use crate::script;
 use crate::site::Site;
@@ -93,7 +93,11 @@ async fn orders(
         fence_at: Boot(u64::MAX),
         kill_grace: config.grace.kill,
     };
-    let service = isolation.service(task, run.port).await?;
+    let of = ServiceOf { port: run.port, retain_failed: run.retain_failed };
+    let service = isolation.service(task, of).await?;
+    if let Errand::Container(_) = service.errand {
+        folder.note_container(run.retain_failed).map_err(trouble)?;
+    }
     Ok(Orders {
         build: folder.build,
         site: folder.site.clone(),

@@ -2,8 +2,12 @@
 //! queue. Neither side is read from faster than the other takes, and an end of one direction does not end the other.
 
 use crate::egress::Address;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use std::io;
 use std::net::TcpListener as Listener;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::copy_bidirectional;
@@ -14,9 +18,26 @@ use tokio::task::JoinHandle;
 /// Where connections go.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
-    pub(super) address: Arc<Address>,
+    address: Arc<Address>,
     /// A place for each connection that may be open at once.
-    pub(super) places: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    pub(super) fn of(path: &Path, places: Arc<Semaphore>) -> io::Result<Self> {
+        Ok(Self { address: Arc::new(Address::of(path)?), places })
+    }
+
+    /// Connects to the service. Who is inside may have put something else in its place: only a socket is taken, and no link to one of
+    /// this host's.
+    pub(super) async fn connect(&self) -> io::Result<UnixStream> {
+        let how = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let socket = open(self.address.path(), how, Mode::empty())?;
+        if SFlag::from_bits_truncate(fstat(&socket)?.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+            return Err(io::Error::other("there is no socket where its way in should be"));
+        }
+        UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
+    }
 }
 
 /// A port that is bound, as long as this lives; connections that it took live on.
@@ -41,9 +62,9 @@ async fn accept(listener: TcpListener, door: Door) {
         let Ok(place) = Arc::clone(&door.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((user, _)) => {
-                let address = Arc::clone(&door.address);
+                let door = door.clone();
                 tokio::spawn(async move {
-                    carry(user, &address).await.ok();
+                    carry(user, &door).await.ok();
                     drop(place);
                 });
             }
@@ -52,9 +73,9 @@ async fn accept(listener: TcpListener, door: Door) {
     }
 }
 
-async fn carry(mut user: TcpStream, door: &Address) -> io::Result<()> {
+async fn carry(mut user: TcpStream, door: &Door) -> io::Result<()> {
     user.set_nodelay(true)?;
-    let mut service = UnixStream::connect(door.path()).await?;
+    let mut service = door.connect().await?;
     copy_bidirectional(&mut user, &mut service).await.map(drop)
 }
 
@@ -70,7 +91,7 @@ mod tests {
         port: SocketAddr,
         service: UnixListener,
         forward: Forward,
-        _directory: tempfile::TempDir,
+        directory: tempfile::TempDir,
     }
 
     fn scene(places: usize) -> Scene {
@@ -80,8 +101,8 @@ mod tests {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap();
-        let door = Door { address: Arc::new(Address::of(&socket).unwrap()), places: Arc::new(Semaphore::new(places)) };
-        Scene { port, service, forward: Forward::start(listener, door).unwrap(), _directory: directory }
+        let door = Door::of(&socket, Arc::new(Semaphore::new(places))).unwrap();
+        Scene { port, service, forward: Forward::start(listener, door).unwrap(), directory }
     }
 
     #[tokio::test]
@@ -126,6 +147,19 @@ mod tests {
         drop((first, inside));
         let (mut inside, _) = scene.service.accept().await.unwrap();
         assert_eq!(inside.read_u8().await.unwrap(), b'2');
+    }
+
+    #[tokio::test]
+    async fn a_link_to_another_socket_of_this_host_is_not_followed() {
+        let scene = scene(1);
+        let link = scene.directory.path().join("link");
+        std::os::unix::fs::symlink(scene.directory.path().join("door"), &link).unwrap();
+        let places = Arc::new(Semaphore::new(1));
+        assert!(Door::of(&link, Arc::clone(&places)).unwrap().connect().await.is_err());
+        std::fs::remove_file(&link).unwrap();
+        std::fs::write(&link, "").unwrap();
+        assert!(Door::of(&link, Arc::clone(&places)).unwrap().connect().await.is_err());
+        assert!(Door::of(&scene.directory.path().join("door"), places).unwrap().connect().await.is_ok());
     }
 
     #[tokio::test]

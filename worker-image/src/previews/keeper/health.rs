@@ -1,11 +1,9 @@
 //! Asks a service whether it is there: a request for its health path, whose answer counts below 400.
 
-use crate::egress::Address;
+use super::forward::Door;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -32,7 +30,7 @@ pub(super) enum Found {
 /// What is asked, where, and how often.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    pub(super) door: Arc<Address>,
+    pub(super) door: Door,
     /// The service's port, for the header `host`.
     pub(super) port: u16,
     pub(super) path: String,
@@ -97,10 +95,7 @@ impl Health {
     async fn ask(&self) -> Result<(), String> {
         let line = match timeout(PATIENCE, self.status_line()).await {
             Ok(Ok(line)) => line,
-            // So a door closes behind which nobody is.
-            Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                Vec::new()
-            }
+            Ok(Err(error)) if is_closed(error.kind()) => Vec::new(),
             Ok(Err(error)) => return Err(error.to_string()),
             Err(_) => return Err("no answer in time".into()),
         };
@@ -108,7 +103,7 @@ impl Health {
     }
 
     async fn status_line(&self) -> io::Result<Vec<u8>> {
-        let mut service = UnixStream::connect(self.door.path()).await?;
+        let mut service = self.door.connect().await?;
         let head = format!(
             "GET {} HTTP/1.1\r\nhost: localhost:{}\r\nuser-agent: callboard\r\naccept: */*\r\nconnection: close\r\n\r\n",
             self.path, self.port
@@ -123,6 +118,12 @@ impl Health {
         }
         Ok(line)
     }
+}
+
+/// Of a door that is not open yet, or behind which nobody is.
+fn is_closed(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    [BrokenPipe, ConnectionRefused, ConnectionReset, NotFound].contains(&kind)
 }
 
 /// Whether a status line is that of a service that is well.
@@ -141,7 +142,9 @@ fn judge(line: &[u8]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use tokio::net::UnixListener;
+    use tokio::sync::Semaphore;
 
     #[test]
     fn a_service_is_well_below_400() {
@@ -166,7 +169,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("door");
         let service = UnixListener::bind(&socket).unwrap();
-        let door = Arc::new(Address::of(&socket).unwrap());
+        let door = Door::of(&socket, Arc::new(Semaphore::new(1))).unwrap();
         let every = Duration::from_millis(1);
         let mut asking = JoinSet::new();
         let found = Health { door, port: 8080, path: "/up".into(), start, every }.watch(&mut asking);

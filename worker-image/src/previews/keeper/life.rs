@@ -8,7 +8,7 @@ use super::port;
 use super::shown::Shown;
 use super::talk::Ask;
 use crate::descriptors;
-use crate::egress::{Address, Proxy, Refusals};
+use crate::egress::{Proxy, Refusals};
 use crate::guard::client;
 use crate::isolation::bubblewrap::names;
 use crate::isolation::{Ended, Exceeded, Running};
@@ -166,7 +166,7 @@ impl Life {
 
     /// From now on users are let in: the port is told once it is bound and this is so.
     fn open(&mut self, port: u16, listener: TcpListener) -> io::Result<Door> {
-        let door = Door { address: Arc::new(Address::of(&self.orders.door)?), places: Arc::clone(&self.places) };
+        let door = Door::of(&self.orders.door, Arc::clone(&self.places))?;
         self.forward = Some(Forward::start(listener, door.clone())?);
         self.bound(port);
         Ok(door)
@@ -204,7 +204,9 @@ impl Life {
             }
         };
         until_read(outputs).await;
-        self.orders.errand.end().await;
+        if over == Over::Asked || !self.orders.errand.is_kept() {
+            self.orders.errand.end().await;
+        }
         over
     }
 
@@ -252,7 +254,7 @@ impl Life {
 
     fn health(&self, door: &Door) -> Health {
         Health {
-            door: Arc::clone(&door.address),
+            door: door.clone(),
             port: self.orders.port,
             path: self.orders.health_path.clone(),
             start: self.orders.settings.start,
