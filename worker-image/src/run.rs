@@ -24,9 +24,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until as sleep_until_instant, timeout};
+use tokio::time::{Instant, sleep, sleep_until as sleep_until_instant, timeout};
 use tracing::{error, info, warn};
 
+/// How long a cancelled build may tidy up in all.
+const TIDY_MAX: Duration = Duration::from_secs(60);
 /// How long a worker that is told to stop still tries to send a build's log and to report it once its steps have ended, in all.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -162,7 +164,7 @@ impl Held<'_> {
         if ended.is_ok() {
             self.note_preview(site);
         }
-        let ran_ms = millis(Boot::now().since(self.lease.sent_at));
+        let ran_ms = millis(covered.ended_at.unwrap_or_else(Boot::now).since(self.lease.sent_at));
         journal.finish();
         let logs_lost = self.logs_lost(shipping).await;
         let report = Complete {
@@ -208,8 +210,32 @@ impl Held<'_> {
         let way_out = equipped.way_out();
         let course = Course { job, site, slot: *slot, isolation, lease, stop, way_out, limits, grace, sink };
         let ended = course.run(covered).await;
+        if let (Err(Fail::Stopped(Why::Cancel(_))), Some(commit), false) =
+            (&ended, &covered.commit, job.on_cancel.is_empty())
+        {
+            covered.ended_at = Some(Boot::now());
+            self.tidy(course, commit).await;
+        }
         equipped.end().await;
         ended
+    }
+
+    /// A cancelled build may tidy up, but not for ever, and not once it is lost or the worker stops.
+    async fn tidy(&self, course: Course<'_>, commit: &str) {
+        let stop = Stop::default();
+        let ending = async {
+            tokio::select! {
+                () = sleep(TIDY_MAX) => stop.ask(Why::Deadline),
+                () = self.stop.is_lost() => stop.ask(Why::Lost),
+                () = poll::told_to_stop(&self.phase) => stop.ask(Why::Shutdown),
+            }
+            std::future::pending::<()>().await;
+        };
+        let course = Course { stop: &stop, ..course };
+        tokio::select! {
+            () = course.tidy(commit) => {}
+            () = ending => {}
+        }
     }
 
     /// Waits for the log's last chunk, but not for ever.

@@ -81,7 +81,7 @@ impl Board {
     }
 
     pub(crate) fn offer(&self, mut job: Job) -> Uuid {
-        for step in job.steps.iter_mut().filter(|step| step.image == "host") {
+        for step in job.steps.iter_mut().chain(&mut job.on_cancel).filter(|step| step.image == "host") {
             step.image = self.image.into();
         }
         let id = job.build_id;
@@ -269,6 +269,7 @@ pub(crate) fn step(name: &str, commands: &[&str]) -> Step {
         env: BTreeMap::new(),
         timeout_seconds: None,
         network: Network::Isolated,
+        on_cancel: false,
     }
 }
 
@@ -281,6 +282,7 @@ pub(crate) fn job(repository: &str, steps: Vec<Step>) -> Job {
         commit: None,
         submodules: false,
         steps,
+        on_cancel: Vec::new(),
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
         clone_secret: None,
