@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 use protocol::Problem;
+use protocol::preview::{PreviewOrders, PreviewSync};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,6 +46,8 @@ fn the_protocols_examples_are_what_is_said() {
     check::<LogStored>("stored");
     check::<Complete>("complete");
     check::<Completed>("completed");
+    check::<PreviewSync>("sync");
+    check::<PreviewOrders>("orders");
 }
 
 #[test]
