@@ -78,6 +78,9 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
         Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
     };
+    if held.kept.get().is_none() {
+        shop.users.release(build);
+    }
     info!(build.id = %build, slot, healthy = health == Health::Fine, "slot free");
     health
 }
@@ -133,12 +136,11 @@ impl Held<'_> {
 
     /// Leaves the build's directory to its preview, or removes it.
     async fn let_go(&self, site: &Site) {
-        let build = self.job.build_id;
         if self.kept.get().is_some() {
-            return self.shop.users.keep(build);
+            return self.shop.users.keep(self.job.build_id);
         }
         tokio::select! {
-            () = self.clear(site) => self.shop.users.release(build),
+            () = self.clear(site) => {}
             () = self.too_late() => {}
         }
     }

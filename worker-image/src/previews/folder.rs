@@ -10,11 +10,12 @@
 //! ```
 
 use crate::workplace::has;
+use nix::unistd::geteuid;
 use protocol::preview::PreviewReport;
 use rules::preview::Seen;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -49,14 +50,15 @@ impl Folder {
     ///
     /// If it can't be written.
     pub fn make(&self, slot: u32) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(self.path(""))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(self.site.join(FOLDER))?;
         self.write(SLOT, slot.to_string().as_bytes())
     }
 
-    /// Whether the build's directory is to be kept.
+    /// Whether the build's directory is to be kept. What is the build's own user's says nothing.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        has(&self.path(SLOT))
+        let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == geteuid().as_raw();
+        fs::symlink_metadata(self.site.join(FOLDER)).is_ok_and(is_ours) && has(&self.path(SLOT))
     }
 
     /// The number of the user that the build ran as.
@@ -182,6 +184,19 @@ mod tests {
         one.make(300).unwrap();
         assert_eq!((one.slot().unwrap(), one.is_there(), other.is_there()), (300, true, false));
         assert_eq!(kept(root.path()).unwrap(), [one]);
+    }
+
+    #[test]
+    fn what_somebody_else_put_there_says_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (one, other) = (folder(root.path()), folder(root.path()));
+        one.make(300).unwrap();
+        std::os::unix::fs::symlink(one.path(""), other.site.join(FOLDER)).unwrap();
+        assert!(other.path(SLOT).exists() && !other.is_there());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(one.path(""), Some(12_345), None).unwrap();
+            assert!(!one.is_there());
+        }
     }
 
     #[test]

@@ -352,3 +352,7 @@ impl Host {
         folder.say(&PreviewReport { stage: Some(failed.stage), message, ..folder::of(folder.build, Seen::Failed) })
     }
 }
+
+#[cfg(test)]
+#[path = "round_tests.rs"]
+mod tests;
