@@ -360,3 +360,28 @@ async fn a_build_of_another_end_keeps_nothing() {
     assert_eq!(scene.ended(build).await.status, protocol::Status::Failed);
     scene.end().await;
 }
+
+#[tokio::test]
+async fn a_step_reaches_neither_a_previews_port_nor_its_service() {
+    let Some((scene, build, running)) = running(&[], false, "").await else { return };
+    let (url, service) = (running.url.clone().expect("an address"), "http://127.0.0.1:8080/");
+    let tries: Vec<String> = [url.as_str(), service]
+        .iter()
+        .flat_map(|url| {
+            let outright = format!("if curl -sf --max-time 5 --noproxy '*' {url}; then exit 1; fi");
+            let by_proxy = format!("if curl -sf --max-time 5 --noproxy '' -x $http_proxy {url}; then exit 2; fi");
+            [outright, by_proxy]
+        })
+        .collect();
+    let steps = serde_json::json!([{ "name": "try", "commands": tries }]);
+    scene.apply(&format!("\"steps\": {steps}")).await;
+    let stranger = scene.submit().await;
+    let ended = scene.ended(stranger).await;
+    let log = scene.log(stranger).await;
+    assert_eq!(ended.status, protocol::Status::Success, "{log}");
+    assert!(log.contains("is not a public address"), "{log}");
+    assert_eq!(get(&url).await, "hello from first\n");
+    destroy(&scene, &running).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    scene.end_but_for_directories().await;
+}
