@@ -27,6 +27,7 @@ pub fn propose(has: impl Fn(&str) -> bool, url: &str) -> Option<(&'static str, P
         env: std::collections::BTreeMap::new(),
         timeout_seconds: None,
         network: Network::Isolated,
+        on_cancel: false,
     };
     let spec = PipelineSpec {
         repository: url.to_owned(),

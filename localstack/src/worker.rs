@@ -47,6 +47,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Worker {
     keeper: Keeper,
+    dir: PathBuf,
 }
 
 /// Where the worker's binary is: beside our own.
@@ -115,8 +116,9 @@ impl Worker {
         let deaths_max = if options.restart { None } else { Some(0) };
         let ending = vec![(Signal::SIGTERM, AT_ONCE), (Signal::SIGTERM, PATIENCE)];
         let care = Care { name: "the worker", log: log.clone(), deaths_max, ending };
+        let dir = options.dir.clone();
         let spawn = move || spawn(&binary, &token_file, &log, &options);
-        Ok(Self { keeper: Keeper::of(spawn()?, care, spawn) })
+        Ok(Self { keeper: Keeper::of(spawn()?, care, spawn), dir })
     }
 
     /// Its process, if one runs now.
@@ -133,12 +135,39 @@ impl Worker {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             self.keeper.end().await;
         }
+        end_previews(&self.dir).await;
     }
 
     /// Ends it: builds that run are stopped and reported as `worker_shutdown`.
     pub async fn stop(mut self) {
         self.keeper.end().await;
+        end_previews(&self.dir).await;
     }
+}
+
+/// Ends the previews that a worker left which could not do it itself: nothing of a stack outlives it.
+async fn end_previews(dir: &Path) {
+    let program = dir.join("builds/.bin/callboard-worker");
+    for (signal, tries) in [(Signal::SIGTERM, 300), (Signal::SIGKILL, 100)] {
+        for _ in 0..tries {
+            let keepers = called(&program, "keep", dir);
+            if keepers.is_empty() {
+                return;
+            }
+            for pid in keepers {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The processes that were called as `program verb …`.
+fn called(program: &Path, verb: &str, dir: &Path) -> Vec<i32> {
+    let beginning = [program.as_os_str().as_encoded_bytes(), b"\0", verb.as_bytes(), b"\0"].concat();
+    let arguments = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let found = leftovers::processes(dir).into_iter().filter(|pid| arguments(pid).starts_with(&beginning));
+    found.filter_map(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1).collect()
 }
 
 /// Ends workers of a stack on this directory that was killed: we hold its lock, so they are nobody's. Their guards end the

@@ -350,3 +350,20 @@ async fn claim_once(board: &Board, function: &str) -> (String, Option<u32>) {
     let reserved = reserved.map(|row| u32::try_from(row.get::<i32, _>(0)).expect("not negative"));
     (row.get(0), reserved)
 }
+
+#[tokio::test]
+async fn steps_for_a_cancel_are_apart_from_those_that_run() {
+    let board = Board::new().await;
+    let mut spec = crate::scenario::pipeline();
+    let only = spec["steps"][0].clone();
+    spec["steps"] = json!([only, { "name": "tidy", "commands": ["./tidy"], "on_cancel": true }]);
+    board.pipeline(&board.api, "main", &spec).await;
+    let build = board.submit().await;
+    let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
+    assert_eq!(job["build_id"], json!(build));
+    let names = |steps: &Value| steps.as_array().map(|steps| steps.iter().map(|step| step["name"].clone()).collect());
+    assert_eq!(names(&job["steps"]), Some(vec![only["name"].clone()]));
+    assert_eq!(names(&job["on_cancel"]), Some(vec![json!("tidy")]));
+    let shown = board.build(build).await;
+    assert!(!shown.to_string().contains("tidy"), "{shown}");
+}

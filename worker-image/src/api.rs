@@ -6,6 +6,7 @@
 use crate::config::{Config, Token};
 use crate::input;
 use protocol::log::Chunk;
+use protocol::preview::{PreviewOrders, PreviewSync};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use protocol::{Code, Problem};
 use reqwest::header::RETRY_AFTER;
@@ -133,6 +134,15 @@ impl Api {
     pub async fn complete(&self, build: Uuid, end: &Complete) -> Result<Completed, Failure> {
         let path = format!("/internal/worker/builds/{build}/complete");
         read(self.post(&path, &self.token.0, end, OTHER).await?).await
+    }
+
+    /// Says how this host's previews are; hears what each is to become.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn previews(&self, sync: &PreviewSync) -> Result<PreviewOrders, Failure> {
+        read(self.post("/internal/worker/previews/sync", &self.token.0, sync, OTHER).await?).await
     }
 
     async fn post(

@@ -4,6 +4,7 @@ use crate::egress::Allowed;
 use crate::isolation::docker::Settings;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::{Choice, Limits};
+use crate::previews::settings as previews;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -57,6 +58,10 @@ pub struct Config {
     pub free_bytes_min: u64,
     /// Where metrics are served, if anywhere.
     pub metrics_addr: Option<SocketAddr>,
+    /// How this host holds previews.
+    pub previews: previews::Settings,
+    /// Whether previews end with the worker: whoever started it keeps nothing running.
+    pub previews_end: bool,
     /// Where and as whom builds run.
     pub place: Place,
 }

@@ -59,6 +59,8 @@ pub struct Covered {
     pub commit: Option<String>,
     /// How the steps went.
     pub steps: Vec<StepResult>,
+    /// When they had ended, if more ran after them that counts for nothing.
+    pub ended_at: Option<Boot>,
 }
 
 impl Course<'_> {
@@ -74,15 +76,27 @@ impl Course<'_> {
         let named = self.job.secrets.iter().chain(&self.job.registry_secrets);
         let secrets = named.map(|(name, secret)| (name.as_str(), secret)).chain(clones);
         secrets.filter_map(|(name, secret)| mask::unmasked(name, &secret.0)).for_each(|line| sink.say(&line));
-        let images = self.job.steps.iter().try_for_each(|step| self.isolation.takes(&step.image));
+        let images =
+            self.job.steps.iter().chain(&self.job.on_cancel).try_for_each(|step| self.isolation.takes(&step.image));
         images.map_err(not_started).inspect_err(|fail| sink.say(&fail.message()))?;
         let commit = self.clone_source(&sink).await.inspect_err(|fail| sink.say(&fail.message()))?;
         covered.commit = Some(commit.clone());
         for (number, step) in self.job.steps.iter().enumerate() {
             let result = &mut covered.steps[number];
-            self.step(number + 1, step, &commit, result).await?;
+            self.sink_of(&step.name).say(&format!("Step {}/{}: {}", number + 1, self.job.steps.len(), step.name));
+            self.step(step, &commit, result).await?;
         }
         Ok(())
+    }
+
+    /// Runs what a cancelled build is to tidy up with, each step whatever became of the one before, until this is to stop.
+    pub async fn tidy(&self, commit: &str) {
+        for step in &self.job.on_cancel {
+            self.sink_of(&step.name).say(&format!("On cancel: {}", step.name));
+            if let Err(Fail::Stopped(_)) = self.step(step, commit, &mut skipped(step)).await {
+                return;
+            }
+        }
     }
 
     async fn clone_source(&self, sink: &Sink) -> Result<String, Fail> {
@@ -112,14 +126,13 @@ impl Course<'_> {
         Ok(commit.to_owned())
     }
 
-    async fn step(&self, number: usize, step: &Step, commit: &str, result: &mut StepResult) -> Result<(), Fail> {
+    async fn step(&self, step: &Step, commit: &str, result: &mut StepResult) -> Result<(), Fail> {
         let sink = self.sink_of(&step.name);
         self.lease.enter(&step.name);
-        sink.say(&format!("Step {number}/{}: {}", self.job.steps.len(), step.name));
-        info!(build.id = %self.job.build_id, step.number = number, step.name, "step started");
+        info!(build.id = %self.job.build_id, step.name, "step started");
         let env = script::step_env(self.job, step, commit);
         let cue = Cue::new(Uuid::new_v4());
-        let task = self.task(&step.image, env, script::script(&step.commands, &cue), step.network);
+        let task = self.task(&step.image, env, script::script(&step.commands, Some(&cue)), step.network);
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
@@ -133,7 +146,7 @@ impl Course<'_> {
             result.status = status(fail);
             sink.say(&fail.message());
         }
-        info!(build.id = %self.job.build_id, step.number = number, step.name, step.exit_code = result.exit_code, "step ended");
+        info!(build.id = %self.job.build_id, step.name, step.exit_code = result.exit_code, "step ended");
         ended
     }
 

@@ -74,7 +74,7 @@ pub async fn equip(
         if !isolation.has_networks() {
             return Ok(None);
         }
-        Network::start(binary, &build, &socket, run_as).await.map(Some)
+        Network::start(binary, &build, &socket, run_as, None).await.map(Some)
     };
     let (proxy, network) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), network)?;
     if let Some(why) = network.as_ref().and_then(|network| network.weak.as_ref()) {

@@ -31,6 +31,7 @@ pub mod metrics;
 pub mod network;
 pub mod outcome;
 pub mod poll;
+pub mod previews;
 pub mod probe;
 pub mod proc;
 pub mod recovery;

@@ -1,7 +1,8 @@
 //! `callboard-worker`: see `callboard-worker --help`.
 
-use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, LogFormat, NetworkArgs};
+use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, KeepArgs, LogFormat, NetworkArgs};
 use callboard_worker::guard::enter::Entry;
+use callboard_worker::previews::keeper;
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation, network};
 use std::io::{self, IsTerminal as _, stderr};
@@ -34,7 +35,11 @@ fn main() -> ExitCode {
         Command::Egress(EgressArgs { socket, allow, resolver, .. }) => {
             code(egress::serve(&socket, allow, resolver, descriptors))
         }
-        Command::Network(NetworkArgs { socket, .. }) => code(network::serve(&socket, descriptors)),
+        Command::Network(NetworkArgs { socket, service, door, .. }) => {
+            let service = service.zip(door.as_deref()).map(|(port, door)| network::Service { port, door });
+            code(network::serve(&socket, service, descriptors))
+        }
+        Command::Keep(KeepArgs { .. }) => code(keeper::run(descriptors)),
         Command::Health(args) => say(args.ask()),
         Command::HandOver { user, directories } => code(hand_over::hand_over(&directories, user)),
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),

@@ -60,7 +60,7 @@ async fn in_a_network(config: &Config, isolation: &dyn Isolation, site: &Site) -
         return try_it(isolation, site, None, config.limits).await;
     }
     let (place, socket) = (&config.place, site.path(names::EGRESS));
-    let network = Network::start(&place.installed(), "probe", &socket, place.run_as(0)).await;
+    let network = Network::start(&place.installed(), "probe", &socket, place.run_as(0), None).await;
     let network = network.map_err(|error| format!("no network for a build: {error}"))?;
     if let Some(why) = &network.weak {
         warn!(why, "only programs that heed HTTP_PROXY and the like get out of builds");

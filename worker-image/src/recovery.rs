@@ -1,7 +1,7 @@
 //! Ends what an earlier process of this host left behind: processes, directories, and its builds on the board.
 //!
 //! Only the holder of the builds root's lock does this, so it is harmless beside a live worker, and repeatable. The processes
-//! end first. The builds are then seen to one beside the other, so that one that the board does not answer for, or whose
+//! end first, but for those of previews whose keepers live, and what descends from them. The builds are then seen to one beside the other, so that one that the board does not answer for, or whose
 //! directory can't be removed, is in nobody's way.
 
 use crate::api::Api;
@@ -9,6 +9,7 @@ use crate::clock::Boot;
 use crate::complete::{self, Reported};
 use crate::config::Place;
 use crate::isolation::cgroup::end_leftovers;
+use crate::previews::{self, folder::Folder};
 use crate::proc::{self, Process};
 use crate::remains::Remains;
 use crate::site::Record;
@@ -67,8 +68,11 @@ impl Left {
     ///
     /// If one can't be ended, or the builds root can't be read.
     pub async fn behind(place: &Place, workplace: &Workplace) -> io::Result<Self> {
-        let (killed, root) = (end_processes(place).await?, place.builds_root.clone());
-        spawn_blocking(move || end_leftovers(&root)).await.map_err(io::Error::other)??;
+        let (living, root) = (previews::living(&place.builds_root).await?, place.builds_root.clone());
+        let keepers: Vec<i32> = living.values().copied().collect();
+        let killed = end_processes(&|processes| leftover(place, processes, &keepers)).await?;
+        let living = living.into_keys().map(|build| build.to_string()).collect();
+        spawn_blocking(move || end_leftovers(&root, &living)).await.map_err(io::Error::other)??;
         Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
     }
 
@@ -84,6 +88,9 @@ impl Left {
                 return Settled::Unreported;
             }
             Record::forget(&directory);
+            if Folder::of(&place.builds_root, *build).is_there() {
+                return Settled::Kept;
+            }
             let _turn = one_at_a_time.lock().await;
             if remains.remove(&directory).await { Settled::Gone } else { Settled::Stuck }
         }));
@@ -105,6 +112,8 @@ enum Settled {
     Gone,
     Stuck,
     Unreported,
+    /// For its preview.
+    Kept,
 }
 
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
@@ -114,13 +123,22 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
     }
 }
 
-/// Kills the guards and proxies of this builds root, and bubblewraps without a guard, with all that descends from them.
-async fn end_processes(place: &Place) -> io::Result<Killed> {
+/// Ends what runs of `build`, whose end is acknowledged, and of its preview. It must not be started at the same time.
+///
+/// # Errors
+///
+/// If a process can't be ended.
+pub async fn end_build(place: &Place, build: Uuid) -> io::Result<()> {
+    end_processes(&|processes| of_build(place, processes, build)).await.map(drop)
+}
+
+/// Kills what `left` finds until it finds nothing.
+async fn end_processes(left: &(dyn Fn(&[Process]) -> Vec<i32> + Send + Sync)) -> io::Result<Killed> {
     let begun = Instant::now();
     let mut killed = Killed::default();
     loop {
         let processes = proc::all();
-        let left = leftover(place, &processes);
+        let left = left(&processes);
         if left.is_empty() {
             return Ok(killed);
         }
@@ -145,16 +163,37 @@ fn guarded_build(process: &Process) -> Option<String> {
     }
 }
 
-fn leftover(place: &Place, processes: &[Process]) -> Vec<i32> {
-    let installed = place.installed().to_string_lossy().into_owned();
+/// The guards, proxies, networks and keepers of this builds root, and bubblewraps without a guard, with all that descends from
+/// them; without `keepers` and all that descends from those.
+fn leftover(place: &Place, processes: &[Process], keepers: &[i32]) -> Vec<i32> {
     let root = format!("{}/", place.builds_root.to_string_lossy());
-    let is_ours = |arg: &String| ["guard", "enter", "egress", "network"].contains(&arg.as_str());
-    let is_guard = |args: &[String]| args.first() == Some(&installed) && args.get(1).is_some_and(is_ours);
-    let is_sandbox = |args: &[String]| {
-        args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(&root))
-    };
-    let ours = processes.iter().filter(|process| is_guard(&process.args) || is_sandbox(&process.args));
-    let mut left: Vec<i32> = ours.map(|process| process.pid).collect();
+    let ours = |process: &&Process| is_ours(place, process) || is_sandbox(process, &root);
+    let kept = proc::descendants(processes, keepers);
+    let roots = processes.iter().filter(ours).map(|process| process.pid);
+    with_descendants(processes, roots.filter(|pid| !keepers.contains(pid) && !kept.contains(pid)).collect())
+}
+
+/// The same of one build.
+fn of_build(place: &Place, processes: &[Process], build: Uuid) -> Vec<i32> {
+    let build = build.to_string();
+    let site = format!("{}/", place.builds_root.join(&build).to_string_lossy());
+    let names = |args: &[String]| args.windows(2).any(|pair| pair[0] == "--build" && pair[1] == build);
+    let its = |process: &&Process| is_ours(place, process) && names(&process.args) || is_sandbox(process, &site);
+    with_descendants(processes, processes.iter().filter(its).map(|process| process.pid).collect())
+}
+
+fn is_ours(place: &Place, process: &Process) -> bool {
+    let is_verb = |arg: &String| ["guard", "enter", "egress", "network", "keep"].contains(&arg.as_str());
+    let installed = place.installed().to_string_lossy().into_owned();
+    process.args.first() == Some(&installed) && process.args.get(1).is_some_and(is_verb)
+}
+
+fn is_sandbox(process: &Process, below: &str) -> bool {
+    let args = &process.args;
+    args.first().is_some_and(|arg| arg.ends_with("bwrap")) && args.iter().any(|arg| arg.starts_with(below))
+}
+
+fn with_descendants(processes: &[Process], mut left: Vec<i32>) -> Vec<i32> {
     left.extend(proc::descendants(processes, &left));
     left.sort_unstable();
     left.dedup();
@@ -232,6 +271,30 @@ mod tests {
             process(50, 1, "/b/.bin/callboard-worker egress --build x"),
             process(51, 1, "/b/.bin/callboard-worker network --build x"),
         ];
-        assert_eq!(leftover(&place, &processes), [10, 11, 12, 13, 30, 45, 50, 51]);
+        assert_eq!(leftover(&place, &processes, &[]), [10, 11, 12, 13, 30, 45, 50, 51]);
+    }
+
+    #[test]
+    fn what_a_living_keeper_has_is_left_alone_and_what_a_dead_one_had_is_not() {
+        let place = Place { builds_root: "/b".into(), first_uid: 1, binary: "/w".into() };
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let process =
+            |pid, parent, args: String| Process { pid, parent, args: args.split(' ').map(str::to_owned).collect() };
+        let ours = |verb: &str, build: Uuid| format!("/b/.bin/callboard-worker {verb} --build {build}");
+        let processes = [
+            process(10, 1, ours("keep", one)),
+            process(11, 10, ours("guard", one)),
+            process(12, 11, format!("/usr/bin/bwrap --bind /b/{one}/workspace /workspace")),
+            process(13, 12, "sh".into()),
+            process(20, 1, ours("keep", other)),
+            process(21, 20, ours("guard", other)),
+            process(30, 1, ours("guard", other)),
+            process(31, 30, format!("/usr/bin/bwrap --bind /b/{other}/workspace /workspace")),
+            // A step that calls itself a keeper is none.
+            process(32, 31, ours("keep", one)),
+        ];
+        assert_eq!(leftover(&place, &processes, &[10]), [20, 21, 30, 31, 32]);
+        assert_eq!(of_build(&place, &processes, other), [20, 21, 30, 31, 32]);
+        assert_eq!(of_build(&place, &processes, Uuid::from_u128(3)), [] as [i32; 0]);
     }
 }

@@ -13,6 +13,7 @@ use crate::mask::Masks;
 use crate::metrics::{Holding, Metrics};
 use crate::outcome::Fail;
 use crate::poll::{self, Phase};
+use crate::previews::{Users, folder::Folder};
 use crate::remains::{Remains, clear_at_last};
 use crate::site::{Record, Site};
 use crate::stop::{Stop, Why};
@@ -23,9 +24,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until as sleep_until_instant, timeout};
+use tokio::time::{Instant, sleep, sleep_until as sleep_until_instant, timeout};
 use tracing::{error, info, warn};
 
+/// How long a cancelled build may tidy up in all.
+const TIDY_MAX: Duration = Duration::from_secs(60);
 /// How long a worker that is told to stop still tries to send a build's log and to report it once its steps have ended, in all.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -42,6 +45,8 @@ pub struct Shop {
     pub remains: Arc<Remains>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Whom builds with a preview run as.
+    pub users: Arc<Users>,
 }
 
 /// Whether the worker itself was up to it.
@@ -66,11 +71,16 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     watching.spawn(deadline(Arc::clone(&lease), stop.clone()));
     watching.spawn(shutdown(phase.clone(), stop.clone()));
     let holding = shop.metrics.hold(build, &lease);
-    let held = Held { shop, job: &job, slot, lease, stop, phase, holding, silent_at: OnceLock::new() };
+    let user = if job.preview.is_some() { shop.users.begin(build) } else { slot };
+    let (kept, silent_at) = (OnceLock::new(), OnceLock::new());
+    let held = Held { shop, job: &job, slot: user, lease, stop, phase, holding, kept, silent_at };
     let health = match beating {
         Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
     };
+    if held.kept.get().is_none() {
+        shop.users.release(build);
+    }
     info!(build.id = %build, slot, healthy = health == Health::Fine, "slot free");
     health
 }
@@ -88,11 +98,14 @@ async fn shutdown(phase: watch::Receiver<Phase>, stop: Stop) {
 struct Held<'a> {
     shop: &'a Shop,
     job: &'a Job,
+    /// Its slot, or what stands for it.
     slot: u32,
     lease: Arc<Lease>,
     stop: Stop,
     phase: watch::Receiver<Phase>,
     holding: Holding,
+    /// Set once its directory is its preview's.
+    kept: OnceLock<()>,
     /// When the last words must have been said, once the worker is to stop.
     silent_at: OnceLock<Instant>,
 }
@@ -116,12 +129,20 @@ impl Held<'_> {
         drop(beating);
         if health != Health::Unreported {
             site.forget();
-            tokio::select! {
-                () = self.clear(&site) => {}
-                () = self.too_late() => {}
-            }
+            self.let_go(&site).await;
         }
         health
+    }
+
+    /// Leaves the build's directory to its preview, or removes it.
+    async fn let_go(&self, site: &Site) {
+        if self.kept.get().is_some() {
+            return self.shop.users.keep(self.job.build_id);
+        }
+        tokio::select! {
+            () = self.clear(site) => {}
+            () = self.too_late() => {}
+        }
     }
 
     /// Removes all that the build had.
@@ -143,7 +164,10 @@ impl Held<'_> {
         let shipping = tokio::spawn(shipping);
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;
-        let ran_ms = millis(Boot::now().since(self.lease.sent_at));
+        if ended.is_ok() {
+            self.note_preview(site);
+        }
+        let ran_ms = millis(covered.ended_at.unwrap_or_else(Boot::now).since(self.lease.sent_at));
         journal.finish();
         let logs_lost = self.logs_lost(shipping).await;
         let report = Complete {
@@ -157,6 +181,16 @@ impl Held<'_> {
             steps: covered.steps,
         };
         self.report(ended.as_ref().err(), report, &masks).await
+    }
+
+    /// Before the board makes the preview's row: whoever comes after us is to find the workspace.
+    fn note_preview(&self, site: &Site) {
+        let folder = Folder { build: self.job.build_id, site: site.directory.clone() };
+        if self.job.preview.is_some()
+            && let Err(error) = folder.make(self.slot)
+        {
+            error!(build.id = %self.job.build_id, %error, "the workspace can't be kept for its preview, which will be lost");
+        }
     }
 
     async fn course(
@@ -179,8 +213,32 @@ impl Held<'_> {
         let way_out = equipped.way_out();
         let course = Course { job, site, slot: *slot, isolation, lease, stop, way_out, limits, grace, sink };
         let ended = course.run(covered).await;
+        if let (Err(Fail::Stopped(Why::Cancel(_))), Some(commit), false) =
+            (&ended, &covered.commit, job.on_cancel.is_empty())
+        {
+            covered.ended_at = Some(Boot::now());
+            self.tidy(course, commit).await;
+        }
         equipped.end().await;
         ended
+    }
+
+    /// A cancelled build may tidy up, but not for ever, and not once it is lost or the worker stops.
+    async fn tidy(&self, course: Course<'_>, commit: &str) {
+        let stop = Stop::default();
+        let ending = async {
+            tokio::select! {
+                () = sleep(TIDY_MAX) => stop.ask(Why::Deadline),
+                () = self.stop.is_lost() => stop.ask(Why::Lost),
+                () = poll::told_to_stop(&self.phase) => stop.ask(Why::Shutdown),
+            }
+            std::future::pending::<()>().await;
+        };
+        let course = Course { stop: &stop, ..course };
+        tokio::select! {
+            () = course.tidy(commit) => {}
+            () = ending => {}
+        }
     }
 
     /// Waits for the log's last chunk, but not for ever.
@@ -240,6 +298,9 @@ impl Held<'_> {
             reported = complete::report(&self.shop.api, build, report) => match reported {
                 Reported::Yes => {
                     self.shop.metrics.ended(status, end_reason);
+                    if status == Status::Success && self.job.preview.is_some() {
+                        self.kept.get_or_init(|| ());
+                    }
                     health
                 }
                 Reported::NotOurs | Reported::TokenRefused => health,

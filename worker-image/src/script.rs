@@ -5,18 +5,19 @@ use crate::isolation::plan::Env;
 use crate::logs::Cue;
 use protocol::pipeline::Step;
 use protocol::worker::Job;
+use uuid::Uuid;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
 ///
 /// Each is evaluated by itself, so that one that ends in a backslash or within quotes does not go on into what follows. `-e`
 /// alone goes on after `false && true`, so each command's exit code is looked at as well. One whose output goes into a file by
-/// then (`exec >FILE`) is not shown, since that file is the step's.
+/// then (`exec >FILE`) is not shown, since that file is the step's. Each begins with `cue` where whoever reads it turns that into a new line.
 #[must_use]
-pub fn script(commands: &[String], cue: &Cue) -> String {
-    let mut script = String::new();
+pub fn script(commands: &[String], cue: Option<&Cue>) -> String {
+    let (mut script, cue) = (String::new(), cue.map(Cue::format).unwrap_or_default());
     for command in commands {
         let shown = quoted(&format!("$ {}", command.trim_end()));
-        script.push_str(&format!("[ -f /proc/self/fd/1 ] || printf '{}%s\\n' {shown}\n", cue.format()));
+        script.push_str(&format!("[ -f /proc/self/fd/1 ] || printf '{cue}%s\\n' {shown}\n"));
         script.push_str(&format!("eval {}", quoted(command)));
         script.push_str("\ncallboard_code=$?; [ \"$callboard_code\" -eq 0 ] || exit \"$callboard_code\"\n");
     }
@@ -29,20 +30,27 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// What every task has, also the clone.
+/// What whatever runs for a build has.
 #[must_use]
-pub fn base_env(job: &Job) -> Env {
+pub fn sandbox_env(build: Uuid) -> Env {
     let own = [
         ("PATH", path_variable()),
         ("HOME", "/home/build".to_owned()),
         ("USER", "build".to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
-        ("CI", "true".to_owned()),
         ("CALLBOARD", "true".to_owned()),
-        ("CALLBOARD_BUILD_ID", job.build_id.to_string()),
-        ("CALLBOARD_REF", job.git_ref.clone()),
+        ("CALLBOARD_BUILD_ID", build.to_string()),
     ];
     own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What every task has, also the clone.
+#[must_use]
+pub fn base_env(job: &Job) -> Env {
+    let mut env = sandbox_env(job.build_id);
+    env.insert("CI".into(), "true".into());
+    env.insert("CALLBOARD_REF".into(), job.git_ref.clone());
+    env
 }
 
 /// The environment of `step`: of two variables of one name the step's own wins, then a secret, then the build's.
@@ -66,7 +74,7 @@ mod tests {
     /// What it writes, with `@` for each cue, and its exit code.
     fn with_cues(commands: &[&str]) -> (String, Option<i32>) {
         let commands: Vec<String> = commands.iter().map(|command| (*command).to_owned()).collect();
-        let script = script(&commands, &Cue::new(Uuid::nil()));
+        let script = script(&commands, Some(&Cue::new(Uuid::nil())));
         let output = Command::new("sh").args(["-e", "-c", &script]).output().unwrap();
         let written = String::from_utf8(output.stdout).unwrap();
         (written.replace(&format!("\u{1e}{}", Uuid::nil().simple()), "@"), output.status.code())

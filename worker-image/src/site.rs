@@ -101,7 +101,16 @@ impl Site {
     ///
     /// If it can't be opened.
     pub fn reopen(&self) -> io::Result<()> {
-        let open = |name| fs::set_permissions(self.directory.join(name), fs::Permissions::from_mode(0o755));
+        Self::reopen_in(&self.directory)
+    }
+
+    /// The same for the build in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be opened.
+    pub fn reopen_in(directory: &Path) -> io::Result<()> {
+        let open = |name| fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o755));
         [names::WORKSPACE, names::HOME].into_iter().try_for_each(open)
     }
 

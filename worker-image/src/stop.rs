@@ -95,6 +95,14 @@ impl Stop {
         *self.why.borrow()
     }
 
+    /// Waits until the build is no longer ours.
+    pub async fn is_lost(&self) {
+        let mut why = self.why.subscribe();
+        if why.wait_for(|why| *why == Some(Why::Lost)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until somebody asks.
     ///
     /// # Panics

@@ -7,6 +7,7 @@ use crate::exposed;
 use crate::isolation::{Unusable, choose, end_containers};
 use crate::metrics::{Metrics, Standing};
 use crate::poll::{self, GaveUp, Phase, free_bytes};
+use crate::previews::{self, Users, folder};
 use crate::recovery::Left;
 use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
@@ -116,9 +117,13 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
         isolation: isolation.names().into_iter().map(str::to_owned).collect(),
         labels: config.labels.clone(),
     };
-    let shop = Arc::new(Shop { config, api, isolation, remains, metrics });
+    let users = Arc::new(Users::of(&config.place.builds_root).context("the builds that are kept for previews")?);
+    let shop = Arc::new(Shop { config, api, isolation, remains, metrics, users });
+    let reconciling = previews::start(&shop, &info.host_id).context("previews")?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
-    poll::poll(shop, info, phase).await?;
+    let ended = poll::poll(shop, info, phase).await;
+    reconciling.end().await;
+    ended?;
     all_reported(&workplace)
 }
 
@@ -181,7 +186,9 @@ async fn recover_first(
 /// Ends the processes and the containers that an earlier worker left behind.
 async fn left_behind(config: &Config, workplace: &Workplace) -> anyhow::Result<Left> {
     let left = Left::behind(&config.place, workplace).await?;
-    end_containers(config, &workplace.host_id(config.host_id_file.as_deref())?).await;
+    // Those of previews are their keepers', or the next look's.
+    let kept = folder::kept(&config.place.builds_root)?.into_iter().map(|folder| folder.build.to_string()).collect();
+    end_containers(config, &workplace.host_id(config.host_id_file.as_deref())?, &kept).await;
     Ok(left)
 }
 
@@ -202,6 +209,10 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
     let api = Api::new(&config)?;
     let left = left_behind(&config, &workplace).await.context("what an earlier worker left behind")?;
     let recovered = left.settle(&api, &config.place, &Remains::default(), Some(REPORT_PATIENCE)).await;
+    let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
+    if !previews::recover(config, &host_id, REPORT_PATIENCE).await? {
+        warn!("not all previews could be seen to in time; the next start or recovery goes on");
+    }
     info!(processes = recovered.processes, builds = recovered.builds, "recovered");
     match (recovered.unreported, recovered.stuck) {
         (0, 0) => Ok(()),

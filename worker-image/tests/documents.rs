@@ -8,6 +8,7 @@ use callboard_worker::worker::Failed;
 use callboard_worker::workplace::Unfit;
 use clap::CommandFactory as _;
 use protocol::Problem;
+use protocol::preview::{PreviewOrders, PreviewSync};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,6 +51,8 @@ fn the_protocols_examples_are_what_is_said() {
     check::<LogStored>("stored");
     check::<Complete>("complete");
     check::<Completed>("completed");
+    check::<PreviewSync>("sync");
+    check::<PreviewOrders>("orders");
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
     let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
     let registry_secrets = spec.registry_secrets.into_iter().filter_map(of_registry).collect();
     opened.retain(|name, _| spec.secrets.contains(name));
+    let (on_cancel, steps) = spec.steps.into_iter().partition(|step| step.on_cancel);
     let timing = &shell.config.timing;
     Job {
         build_id: build,
@@ -32,7 +33,8 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         git_ref: spec.git_ref,
         commit: spec.commit_sha,
         submodules: spec.submodules,
-        steps: spec.steps,
+        steps,
+        on_cancel,
         env: spec.env,
         secrets: opened,
         clone_secret,

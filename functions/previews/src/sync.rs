@@ -1,5 +1,6 @@
 //! `POST /internal/worker/previews/sync`: one statement reads what the board has for the host; the rule decides on each report;
-//! one statement writes what changes, if anything does; a third reads what is to be started.
+//! one statement writes what changes, if anything does; others keep what services wrote and read what is to be started, if there
+//! is any of it.
 
 use axum::extract::State;
 use edge::{Json, Rejection, Shell, WorkerToken};
@@ -43,6 +44,7 @@ pub(crate) async fn sync(
         sync.previews.iter().map(|report| (report.build_id, report)).collect();
     let mut previews = noted.previews;
     let written = write(&shell, host, &mut previews, &reports).await?;
+    note_tails(&shell, host, &previews, &reports, &written).await?;
     let mut orders = of_known(&previews, &reports, &written);
     orders.extend(of_unknown(&previews, &reports, &noted.running));
     let previews = with_runs(&shell, host, &previews, orders).await?;
@@ -142,6 +144,23 @@ async fn write(
         }
     }
     Ok(written)
+}
+
+/// Keeps what those last wrote whose states stay as they are. A host sends that only where it is new.
+async fn note_tails(
+    shell: &Shell,
+    host: Host<'_>,
+    previews: &[Known],
+    reports: &BTreeMap<Uuid, &PreviewReport>,
+    written: &BTreeSet<Uuid>,
+) -> Result<(), Rejection> {
+    let stay = previews.iter().filter(|known| known.held.state.is_live() && !written.contains(&known.id));
+    let tails: Vec<(Uuid, &str)> =
+        stay.filter_map(|known| Some((known.build, reports.get(&known.build)?.log_tail.as_deref()?))).collect();
+    if tails.is_empty() {
+        return Ok(());
+    }
+    Ok(preview_syncs::note_tails(&shell.store, host, &tails).await?)
 }
 
 /// An order for each preview that the host holds.

@@ -156,6 +156,31 @@ async fn a_preview_that_never_answers_fails_with_its_stage_and_what_it_wrote() {
 }
 
 #[tokio::test]
+async fn what_a_running_preview_writes_is_kept_without_a_new_version() {
+    let board = board().await;
+    let (mut host, mut other) = (FakeHost::of(&board), FakeHost { id: "h2".into(), ..FakeHost::of(&board) });
+    let build = running(&board, &mut host).await;
+    let before = of(&board, build).await;
+    let says = |tail: &str| Some(tail.to_owned());
+    host.previews.get_mut(&build).expect("its report").log_tail = says("first\0 line\n");
+    host.sync(&board).await;
+    let whole = board.get(&super::path(&before)).await.ok();
+    assert_eq!((&whole["log_tail"], &whole["version"]), (&json!("first line\n"), &before["version"]));
+    other.previews.insert(build, protocol::preview::PreviewReport { log_tail: says("a stranger's"), ..kept(build) });
+    other.sync(&board).await;
+    host.previews.get_mut(&build).expect("its report").log_tail = None;
+    host.sync(&board).await;
+    assert_eq!(board.get(&super::path(&before)).await.ok()["log_tail"], "first line\n");
+    host.fails(build, Stage::Run);
+    host.previews.get_mut(&build).expect("its report").log_tail = says("last words\n");
+    host.sync(&board).await;
+    host.previews.get_mut(&build).expect("its report").log_tail = says("too late\n");
+    host.sync(&board).await;
+    assert_eq!(board.get(&super::path(&before)).await.ok()["log_tail"], "last words\n");
+    holds_together(&board).await;
+}
+
+#[tokio::test]
 async fn a_back_end_that_can_hold_no_preview_fails_it_as_unsupported() {
     let board = board().await;
     let mut host = FakeHost::of(&board);

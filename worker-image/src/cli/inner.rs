@@ -31,6 +31,20 @@ pub struct NetworkArgs {
     /// Where the build's proxy listens.
     #[arg(long)]
     pub socket: PathBuf,
+    /// The port inside that is to be reached from outside.
+    #[arg(long, requires = "door")]
+    pub service: Option<u16>,
+    /// Where connections to it are taken.
+    #[arg(long, requires = "service")]
+    pub door: Option<PathBuf>,
+}
+
+/// `keep`.
+#[derive(Debug, Args)]
+pub struct KeepArgs {
+    /// The preview's build, for people who look at the process list.
+    #[arg(long)]
+    pub build: String,
 }
 
 /// `enter`.

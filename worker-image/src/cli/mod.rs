@@ -1,10 +1,11 @@
 //! The command line. Every option can be set by the environment as well; the token only there or in a file.
 
 mod inner;
+mod previews;
 mod run;
 mod sandbox;
 
-pub use inner::{EgressArgs, EnterArgs, NetworkArgs};
+pub use inner::{EgressArgs, EnterArgs, KeepArgs, NetworkArgs};
 pub use run::RunArgs;
 
 use crate::config::Place;
@@ -95,6 +96,9 @@ pub enum Command {
     /// Be the network of one build's sandboxes. Started by `run`.
     #[command(hide = true)]
     Network(NetworkArgs),
+    /// Keep one live preview. Started by `run`, and outlives it.
+    #[command(hide = true)]
+    Keep(KeepArgs),
     /// Give directories to a user. Started by `run`, in a container.
     #[command(hide = true)]
     HandOver {
@@ -173,6 +177,7 @@ impl Command {
             | Self::Enter(_)
             | Self::Egress(_)
             | Self::Network(_)
+            | Self::Keep(_)
             | Self::HandOver { .. }
             | Self::SandboxInit
             | Self::Try { .. } => false,

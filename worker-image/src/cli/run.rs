@@ -1,6 +1,7 @@
 //! What a worker that runs is told.
 
 use super::ExposedArgs;
+use super::previews::PreviewArgs;
 use super::sandbox::{AcceptArgs, IsolationArgs, LimitArgs, PlaceArgs};
 use crate::config::{Config, Grace, Token};
 use crate::egress::Allowed;
@@ -75,6 +76,8 @@ pub struct RunArgs {
     free_mib_min: u64,
     #[command(flatten)]
     exposed: ExposedArgs,
+    #[command(flatten)]
+    previews: PreviewArgs,
 }
 
 impl RunArgs {
@@ -116,6 +119,8 @@ impl RunArgs {
             host_id_file: self.host_id_file.clone(),
             free_bytes_min: self.free_mib_min * 1024 * 1024,
             metrics_addr: self.exposed.metrics_addr,
+            previews: self.previews.settings(),
+            previews_end: self.until_stdin_ends,
             place: self.place.place()?,
         })
     }

@@ -1,11 +1,12 @@
 //! Which addresses a build may reach: public ones, and those that the operator names.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// A host and port that builds may reach although it is not public.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     host: String,
     port: u16,

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 ///
 /// If the process can't be started or does not take its orders.
-pub async fn start(binary: &Path, build: &str, errand: Errand) -> io::Result<Running> {
+pub async fn start(binary: &Path, build: &str, errand: &Errand) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     ours.set_write_timeout(Some(PATIENCE))?;
     let mut guard = Command::new(binary)
@@ -38,7 +38,7 @@ pub async fn start(binary: &Path, build: &str, errand: Errand) -> io::Result<Run
     let (stdout, stderr) = guard.stdout.take().zip(guard.stderr.take()).ok_or(io::ErrorKind::BrokenPipe)?;
     let reports = ours.try_clone()?;
     let line = Arc::new(Line { socket: Mutex::new(ours) });
-    let telling = Arc::clone(&line);
+    let (telling, errand) = (Arc::clone(&line), json(errand)?);
     spawn_blocking(move || telling.write(&errand)).await.map_err(io::Error::other)??;
     let ended = ended(guard, reports).boxed();
     Ok(Running { stdout: Box::new(stdout), stderr: Box::new(stderr), control: line, ended })
@@ -51,16 +51,20 @@ struct Line {
 }
 
 impl Line {
-    fn write(&self, said: &impl serde::Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(said)?;
-        line.push(b'\n');
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+    fn write(&self, line: &[u8]) -> io::Result<()> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
     }
 
     /// A guard that is gone needs no word.
     fn say(&self, word: Word) {
-        self.write(&word).ok();
+        json(&word).and_then(|line| self.write(&line)).ok();
     }
+}
+
+fn json(said: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 impl Control for Line {

@@ -51,7 +51,7 @@ async fn watch_over(orders: ContainerOrders, lines: Lines, mark: &Mark) -> io::R
     let stdout = Sender::from_owned_fd(io::stdout().as_fd().try_clone_to_owned()?)?;
     let stderr = Sender::from_owned_fd(io::stderr().as_fd().try_clone_to_owned()?)?;
     let mut watch = Watch::new(&orders, daemon.clone());
-    let (bounded, disk_bytes) = (orders.bounded.clone(), orders.disk_bytes);
+    let (bounded, disk_bytes, is_kept) = (orders.bounded.clone(), orders.disk_bytes, orders.is_kept);
     let mut life = Life::new(daemon.clone(), orders, stdout, stderr);
     if !bounded.is_empty() {
         watch.measure = Measure::start(&bounded, disk_bytes, processes(life.first()))?;
@@ -64,7 +64,9 @@ async fn watch_over(orders: ContainerOrders, lines: Lines, mark: &Mark) -> io::R
     if ran.trouble.is_none() {
         life.until_read().await;
     }
-    remove(&daemon, &name).await;
+    if !is_kept {
+        remove(&daemon, &name).await;
+    }
     Ok(watch.report(ran))
 }
 

@@ -3,7 +3,7 @@
 use super::bubblewrap::Bubblewrap;
 use super::docker::Docker;
 use super::guarantees::{Given, Trying};
-use super::{Fetch, Isolation, Running, StartError, Task};
+use super::{Fetch, Isolation, Running, Service, ServiceOf, StartError, Task};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -55,5 +55,13 @@ impl Isolation for Auto {
 
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
         self.of(&task.image).start(task)
+    }
+
+    fn holds_previews(&self, image: &str) -> bool {
+        self.of(image).holds_previews(image)
+    }
+
+    fn service(&self, task: Task, of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
+        self.of(&task.image).service(task, of)
     }
 }

@@ -10,7 +10,7 @@ mod host;
 use super::cgroup::{Controller, Group, Parent};
 use super::guarantees::Trying;
 use super::plan::{Errand, INSIDE, Orders, Out, Plan};
-use super::{Ended, Isolation, Running, StartError, Task};
+use super::{Ended, Isolation, Running, Service, ServiceOf, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
@@ -42,6 +42,8 @@ pub mod names {
     pub const HOME: &str = "home";
     /// The proxy's socket.
     pub const EGRESS: &str = "egress.sock";
+    /// The way in to a preview's service.
+    pub const DOOR: &str = "door.sock";
     /// The certificates that the clone trusts.
     pub const CERTIFICATES: &str = "certificates.pem";
 }
@@ -65,9 +67,12 @@ impl Bubblewrap {
         Self { program, place, abilities, groups, started: AtomicU64::new(0) }
     }
 
-    fn group(&self, build: &str) -> Option<Group> {
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        self.groups.as_ref().ok().map(|groups| groups.group(&format!("{build}.{number}")))
+    fn group(&self, name: &str) -> Option<Group> {
+        self.groups.as_ref().ok().map(|groups| groups.group(name))
+    }
+
+    fn numbered(&self, build: &str) -> String {
+        format!("{build}.{}", self.started.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Where a group counts processes, the user's own count is but a backstop: older kernels count those of all sandboxes.
@@ -85,6 +90,7 @@ impl Bubblewrap {
             env: task.env.clone(),
             files: task.files.clone(),
             out: network.map(|network| Out::Port(network.proxy_port)),
+            door: None,
             processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
         };
@@ -131,6 +137,11 @@ impl Bubblewrap {
         args.all(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]);
         args.0
     }
+}
+
+/// The build, as its directory is called.
+fn build_of(task: &Task) -> String {
+    task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// A guard ends its group; one that was killed could not.
@@ -199,13 +210,27 @@ impl Isolation for Bubblewrap {
         self.given().boxed()
     }
 
+    fn holds_previews(&self, image: &str) -> bool {
+        self.takes(image).is_ok()
+    }
+
+    fn service(&self, task: Task, _of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
+        async move {
+            self.takes(&task.image)?;
+            let group = self.group(&format!("{}.preview", build_of(&task)));
+            let errand = Errand::Sandbox(Box::new(self.orders(&task, group)));
+            Ok(Service { errand, door: task.directory.join(names::DOOR), has_network: true })
+        }
+        .boxed()
+    }
+
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
         async move {
             self.takes(&task.image)?;
-            let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let group = self.group(&build);
+            let build = build_of(&task);
+            let group = self.group(&self.numbered(&build));
             let orders = Errand::Sandbox(Box::new(self.orders(&task, group.clone())));
-            let started = client::start(&self.place.installed(), &build, orders).await;
+            let started = client::start(&self.place.installed(), &build, &orders).await;
             let Running { stdout, stderr, control, ended } =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
             Ok(Running { stdout, stderr, control, ended: all_ended(ended, group).boxed() })

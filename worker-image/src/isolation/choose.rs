@@ -7,9 +7,12 @@ use super::docker::{self, Daemon, Docker, Reach, Scope};
 use crate::config::Config;
 use crate::probe;
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 /// What an operator chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -56,14 +59,29 @@ pub async fn choose(config: &Config, host_id: &str) -> Result<Arc<dyn Isolation>
     }
 }
 
-/// Ends the containers and volumes that an earlier worker of this host and builds root left behind. A daemon that does not answer
-/// keeps nobody from working without it.
-pub async fn end_containers(config: &Config, host_id: &str) {
+/// Ends the containers of `build`, and its volumes.
+///
+/// # Errors
+///
+/// If the daemon, where there is one, does not answer or can't.
+pub async fn end_containers_of(config: &Config, build: Uuid) -> io::Result<()> {
+    if config.isolation == Choice::Bubblewrap || !config.docker.socket.exists() {
+        return Ok(());
+    }
+    let label = docker::build(&build.to_string());
+    let ended = async { docker::end(&Daemon::find(config.docker.socket.clone()).await?, &label).await };
+    ended.await.map(drop).map_err(io::Error::other)
+}
+
+/// Ends the containers and volumes that an earlier worker of this host and builds root left behind, but for the containers of the
+/// builds in `but_for`. A daemon that does not answer keeps nobody from working without it.
+pub async fn end_containers(config: &Config, host_id: &str, but_for: &BTreeSet<String>) {
     if config.isolation == Choice::Bubblewrap || !config.docker.socket.exists() {
         return;
     }
     let scope = Scope::new(host_id, &config.place.builds_root);
-    let ended = async { docker::end(&Daemon::find(config.docker.socket.clone()).await?, &scope.all()).await };
+    let ended =
+        async { docker::end_but_for(&Daemon::find(config.docker.socket.clone()).await?, &scope.all(), but_for).await };
     match ended.await {
         Ok(ended) if ended == docker::Ended::default() => {}
         Ok(docker::Ended { containers, volumes }) => {

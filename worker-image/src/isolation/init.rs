@@ -2,8 +2,9 @@
 //!
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
-use super::plan::{Env, INSIDE, Out, Plan, PlanFile};
+use super::plan::{Door, Env, INSIDE, Out, Plan, PlanFile};
 use super::{ask, relay, seccomp};
+use crate::network;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -59,6 +60,7 @@ fn start() -> io::Result<(Pid, Duration)> {
     setrlimit(Resource::RLIMIT_NPROC, plan.processes_max.into(), plan.processes_max.into())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
+    plan.door.map(let_in).transpose()?;
     let mut env = plan.out.map(proxy_port).transpose()?.map(proxy_env).unwrap_or_default();
     env.extend(plan.env);
     let (program, args) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -97,6 +99,14 @@ fn proxy_port(out: Out) -> io::Result<u16> {
         Out::Port(port) => Ok(port),
         Out::Socket(socket) => relay::serve(socket),
     }
+}
+
+/// Lets connections in, on a thread of its own: those of all users take no more.
+fn let_in(door: Door) -> io::Result<()> {
+    let opened = network::Door::open(network::Service { port: door.port, door: &door.socket })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().spawn(move || runtime.block_on(opened.accept()))?;
+    Ok(())
 }
 
 fn proxy_env(port: u16) -> Env {

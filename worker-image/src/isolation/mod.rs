@@ -21,12 +21,12 @@ mod trials;
 use crate::clock::Boot;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::network::WayOut;
-pub use choose::{Choice, Unusable, choose, end_containers};
+pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
-use plan::{Env, PlanFile};
+use plan::{Env, Errand, PlanFile};
 use protocol::worker::Secret;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -198,4 +198,35 @@ pub trait Isolation: fmt::Debug + Send + Sync {
 
     /// Starts a task.
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>>;
+
+    /// Whether it could run a preview's service in `image`.
+    fn holds_previews(&self, _image: &str) -> bool {
+        false
+    }
+
+    /// What a keeper is to start for a preview's service, and where that is reached. The task's way out stands for one that the
+    /// keeper makes, if the back end has networks.
+    fn service(&self, task: Task, _of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
+        async move { Err(StartError::Image(format!("image {:?} can't be a preview's here", task.image))) }.boxed()
+    }
+}
+
+/// What a preview's service is, besides a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceOf {
+    /// The port that it listens on.
+    pub port: u16,
+    /// Whether what is left of it stays, if it fails.
+    pub retain_failed: bool,
+}
+
+/// What a keeper starts, and where it finds it.
+#[derive(Debug)]
+pub struct Service {
+    /// What its guard is for.
+    pub errand: Errand,
+    /// A Unix socket of this host's at which connections to the service's port are taken, once it runs.
+    pub door: PathBuf,
+    /// Whether the keeper is to make a network for it, which then has the door.
+    pub has_network: bool,
 }

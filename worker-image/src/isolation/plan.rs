@@ -4,14 +4,16 @@
 //! processes can be read by others.
 
 use super::cgroup::Group;
-use super::docker::Address;
+use super::docker::{self, Address};
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
+use crate::network::Inside;
 use bollard::models::ContainerCreateBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use tokio::task::spawn_blocking;
 
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
@@ -40,6 +42,15 @@ pub enum Out {
     Socket(PathBuf),
 }
 
+/// A way in: connections to a Unix socket are carried to a port on loopback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    /// The socket, as the first process finds it; nothing must be there.
+    pub socket: PathBuf,
+    /// The port.
+    pub port: u16,
+}
+
 /// What the first process of a sandbox does.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
@@ -51,6 +62,9 @@ pub struct Plan {
     pub files: Vec<PlanFile>,
     /// The way to the proxy; without one there is no way out.
     pub out: Option<Out>,
+    /// The way in to a service, which its first process opens where no network has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<Door>,
     /// How many processes and threads its user may have.
     pub processes_max: u32,
     /// How long the others may take to end once the program was asked to and did.
@@ -73,6 +87,40 @@ pub enum Errand {
     Container(Box<ContainerOrders>),
 }
 
+impl Errand {
+    /// Puts a sandbox into a network that was not there yet when its orders were made. A container has none but its own.
+    pub fn enter(&mut self, inside: Inside) {
+        match self {
+            Self::Sandbox(orders) => {
+                orders.inside = Some(inside.process);
+                orders.plan.out = Some(Out::Port(inside.proxy_port));
+            }
+            Self::Container(_) => {}
+        }
+    }
+
+    /// Ends what a guard that was killed could not end, and what it was to leave.
+    pub async fn end(&self) {
+        match self {
+            Self::Sandbox(orders) => {
+                if let Some(group) = orders.group.clone() {
+                    spawn_blocking(move || group.end()).await.ok();
+                }
+            }
+            Self::Container(orders) => docker::remove_soon(&orders.daemon, &orders.name).await,
+        }
+    }
+
+    /// Whether something stopped is left of it, as evidence.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Self::Sandbox(_) => false,
+            Self::Container(orders) => orders.is_kept,
+        }
+    }
+}
+
 /// What a guard of a container does.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ContainerOrders {
@@ -84,6 +132,9 @@ pub struct ContainerOrders {
     pub body: ContainerCreateBody,
     /// The mark of when it was over.
     pub ended_mark: PathBuf,
+    /// Whether it stays, stopped, when it has ended.
+    #[serde(default)]
+    pub is_kept: bool,
     /// What its first process does.
     pub plan: Plan,
     /// The directories of this host that `disk_bytes` bounds together; none if they are not on this host.

@@ -14,5 +14,5 @@ mod spool;
 pub use cue::Cue;
 pub use cut::{cut, whole_chars};
 pub use journal::Journal;
-pub use read::{Reading, Sink, read};
+pub use read::{Outlet, Reading, Sink, read, read_to};
 pub use ship::{Shipped, ship};

@@ -1,4 +1,4 @@
-//! Reads a task's output as bytes, masks it, and hands whole characters to the journal.
+//! Reads a task's output as bytes, masks it, and hands whole characters on: a build's to its journal.
 
 use super::cue::{Cue, Cues};
 use super::cut::whole_chars;
@@ -46,6 +46,33 @@ impl Sink {
     }
 }
 
+/// Where a task's output goes, masked and in whole characters.
+pub trait Outlet: Send + 'static {
+    /// Something was read, whatever of it may be shown by now.
+    fn seen(&self) {}
+
+    /// Takes what comes next.
+    fn take(&self, bytes: &[u8]);
+}
+
+/// A build's journal, or nothing.
+struct ToJournal {
+    sink: Sink,
+    shown: Option<Stream>,
+}
+
+impl Outlet for ToJournal {
+    fn seen(&self) {
+        self.sink.lease.output_seen();
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        if let Some(stream) = self.shown {
+            self.sink.append(stream, bytes);
+        }
+    }
+}
+
 /// A stream that is being read.
 #[derive(Debug)]
 pub struct Reading {
@@ -75,23 +102,36 @@ pub fn read(
     cue: Option<Cue>,
     shown: bool,
 ) -> Reading {
+    let masks = Arc::clone(&sink.masks);
+    begin(from, masks, cue, ToJournal { sink, shown: shown.then_some(stream) })
+}
+
+/// Begins to read `from`.
+pub fn read_to(from: impl AsyncRead + Send + Unpin + 'static, masks: Arc<Masks>, outlet: impl Outlet) -> Reading {
+    begin(from, masks, None, outlet)
+}
+
+fn begin(
+    from: impl AsyncRead + Send + Unpin + 'static,
+    masks: Arc<Masks>,
+    cue: Option<Cue>,
+    outlet: impl Outlet,
+) -> Reading {
     let (enough, tail) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
     let passing = Passing {
+        outlet,
         cues: cue.map(Cues::new),
-        masker: Masker::new(Arc::clone(&sink.masks)),
+        masker: Masker::new(masks),
         begun: Vec::new(),
         tail: Arc::clone(&tail),
-        shown: shown.then_some(stream),
-        sink,
     };
     let task = tokio::spawn(passing.all(from, enough.clone()));
     Reading { task, enough, tail }
 }
 
-/// What lies between the pipe and the journal.
-struct Passing {
-    sink: Sink,
-    shown: Option<Stream>,
+/// What lies between the pipe and the outlet.
+struct Passing<O> {
+    outlet: O,
     cues: Option<Cues>,
     masker: Masker,
     /// The first bytes of a character whose last ones are not read yet.
@@ -99,7 +139,7 @@ struct Passing {
     tail: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Passing {
+impl<O: Outlet> Passing<O> {
     async fn all(mut self, mut from: impl AsyncRead + Unpin, enough: CancellationToken) {
         let (mut buffer, mut settled) = (vec![0; READ_BYTES], false);
         loop {
@@ -117,7 +157,7 @@ impl Passing {
             if read == 0 {
                 break;
             }
-            self.sink.lease.output_seen();
+            self.outlet.seen();
             let masked = match &mut self.cues {
                 Some(cues) => self.masker.push(&cues.push(&buffer[..read])),
                 None => self.masker.push(&buffer[..read]),
@@ -138,8 +178,6 @@ impl Passing {
         let surplus = tail.len().saturating_sub(TAIL_BYTES);
         tail.drain(..surplus);
         drop(tail);
-        if let Some(stream) = self.shown {
-            self.sink.append(stream, &bytes);
-        }
+        self.outlet.take(&bytes);
     }
 }

@@ -8,10 +8,14 @@
 //!
 //! Without `nft` on the host, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
 //! Without `ip` there is no network, and no build runs.
+//!
+//! The other way, nothing gets in, but for a preview's service, to which a door leads: a Unix socket outside.
 
+mod inward;
 mod namespace;
 mod process;
 mod relay;
 mod resolver;
 
-pub use process::{Inside, Network, WayOut, serve};
+pub use inward::Door;
+pub use process::{Inside, Network, Service, WayOut, serve};

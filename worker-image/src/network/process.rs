@@ -4,7 +4,7 @@
 //! sandbox in them.
 
 use super::relay::{self, For, Proxy};
-use super::{namespace, resolver};
+use super::{inward, namespace, resolver};
 use crate::descriptors;
 use crate::egress::Address;
 use crate::stdin;
@@ -57,6 +57,15 @@ pub struct Inside {
     pub proxy_port: u16,
 }
 
+/// What listens in a network and is to be reached from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// Its port on loopback, inside.
+    pub port: u16,
+    /// Where connections to it are taken, outside; nothing must be there.
+    pub door: &'a Path,
+}
+
 /// What the process says when all is ready.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ready {
@@ -78,14 +87,23 @@ pub struct Network {
 }
 
 impl Network {
-    /// Starts the network of `build`, whose proxy listens at `socket`.
+    /// Starts the network of `build`, whose proxy listens at `socket`; with a `service`, there is a way in to that.
     ///
     /// # Errors
     ///
     /// If it can't be started, or the kernel lets it have no namespace.
-    pub async fn start(binary: &Path, build: &str, socket: &Path, run_as: Option<u32>) -> io::Result<Self> {
+    pub async fn start(
+        binary: &Path,
+        build: &str,
+        socket: &Path,
+        run_as: Option<u32>,
+        service: Option<Service<'_>>,
+    ) -> io::Result<Self> {
         let mut command = Command::new(binary);
         command.args(["network", "--build", build, "--socket"]).arg(socket);
+        if let Some(Service { port, door }) = service {
+            command.args(["--service", &port.to_string(), "--door"]).arg(door);
+        }
         if let Some(id) = run_as {
             command.uid(id).gid(id);
         }
@@ -123,18 +141,19 @@ struct Listeners {
 /// # Errors
 ///
 /// If there can't be one. That is said on standard output as well.
-pub fn serve(socket: &Path, descriptors: u64) -> io::Result<()> {
+pub fn serve(socket: &Path, service: Option<Service<'_>>, descriptors: u64) -> io::Result<()> {
     // Ctrl-C in the worker's terminal is not for it.
     setsid().ok();
-    let listeners = match namespace::enter().and_then(|()| listen()) {
-        Ok(listeners) => listeners,
+    let door = || service.map(|service| inward::Door::open(service)).transpose();
+    let (listeners, door) = match namespace::enter().and_then(|()| Ok((listen()?, door()?))) {
+        Ok(ready) => ready,
         Err(error) => {
             say(&Err(error.to_string()));
             return Err(error);
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(relay(listeners, socket, descriptors))
+    runtime.block_on(relay(listeners, door, socket, descriptors))
 }
 
 fn listen() -> io::Result<Listeners> {
@@ -152,7 +171,7 @@ fn listen() -> io::Result<Listeners> {
     Ok(Listeners { proxy, all, names, names_by_tcp, weak })
 }
 
-async fn relay(listeners: Listeners, socket: &Path, descriptors: u64) -> io::Result<()> {
+async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, descriptors: u64) -> io::Result<()> {
     let Listeners { proxy, all, names, names_by_tcp, weak } = listeners;
     let proxy_port = proxy.local_addr()?.port();
     let out = Proxy {
@@ -163,6 +182,9 @@ async fn relay(listeners: Listeners, socket: &Path, descriptors: u64) -> io::Res
     tokio::spawn(relay::accept(TcpListener::from_std(all)?, out.clone(), For::Itself));
     tokio::spawn(relay::accept(TcpListener::from_std(names_by_tcp)?, out.clone(), For::Resolver));
     tokio::spawn(resolver::answer(UdpSocket::from_std(names)?, out));
+    if let Some(door) = door {
+        tokio::spawn(door.accept());
+    }
     say(&Ok(Ready { proxy_port, weak }));
     stdin::end()?.await.ok();
     Ok(())

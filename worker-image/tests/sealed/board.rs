@@ -7,10 +7,12 @@ use axum::routing::post;
 use axum::{Json, Router};
 use protocol::log::{Chunk, Stream};
 use protocol::pipeline::{Network, Step};
+use protocol::preview::{PreviewOrder, PreviewOrders, PreviewReport, PreviewSync};
 use protocol::worker::{
     ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogLimits, LogStored, Renewed, Secret,
 };
 use protocol::{CancelReason, Code, Problem};
+use rules::preview::Order;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -68,6 +70,7 @@ impl Board {
             .route("/internal/worker/builds/{id}/heartbeat", post(heartbeat))
             .route("/internal/worker/builds/{id}/logs", post(logs))
             .route("/internal/worker/builds/{id}/complete", post(complete))
+            .route("/internal/worker/previews/sync", post(previews))
             .with_state(board.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         board
@@ -78,7 +81,7 @@ impl Board {
     }
 
     pub(crate) fn offer(&self, mut job: Job) -> Uuid {
-        for step in job.steps.iter_mut().filter(|step| step.image == "host") {
+        for step in job.steps.iter_mut().chain(&mut job.on_cancel).filter(|step| step.image == "host") {
             step.image = self.image.into();
         }
         let id = job.build_id;
@@ -245,6 +248,19 @@ async fn complete(
     })
 }
 
+/// Holds no preview.
+async fn previews(State(board): State<Board>, headers: HeaderMap, Json(sync): Json<PreviewSync>) -> Response {
+    let forget = |report: &PreviewReport| PreviewOrder {
+        build_id: report.build_id,
+        order: Order::Forget,
+        version: None,
+        run: None,
+    };
+    board.answer(&headers, |_| {
+        Ok(PreviewOrders { previews: sync.previews.iter().map(forget).collect(), sync_every_ms: 1000 })
+    })
+}
+
 pub(crate) fn step(name: &str, commands: &[&str]) -> Step {
     Step {
         name: name.into(),
@@ -253,6 +269,7 @@ pub(crate) fn step(name: &str, commands: &[&str]) -> Step {
         env: BTreeMap::new(),
         timeout_seconds: None,
         network: Network::Isolated,
+        on_cancel: false,
     }
 }
 
@@ -265,6 +282,7 @@ pub(crate) fn job(repository: &str, steps: Vec<Step>) -> Job {
         commit: None,
         submodules: false,
         steps,
+        on_cancel: Vec::new(),
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
         clone_secret: None,

@@ -8,6 +8,7 @@ use callboard_worker::proc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -241,7 +242,7 @@ impl Drop for Worker {
         for pid in self.all_left() {
             proc::signal(pid, Signal::SIGKILL);
         }
-        callboard_worker::isolation::cgroup::end_leftovers(&self.root).ok();
+        callboard_worker::isolation::cgroup::end_leftovers(&self.root, &BTreeSet::new()).ok();
         umount2(&self.root, MntFlags::MNT_DETACH).ok();
         self.back_end.clear(&self.root);
     }

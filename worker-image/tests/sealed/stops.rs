@@ -14,6 +14,9 @@ in_both! {
     a_background_child_that_keeps_the_output_does_not_delay_the_result,
     the_deadline_ends_a_build,
     a_cancel_ends_a_build,
+    a_cancelled_build_tidies_up_and_that_counts_for_nothing,
+    a_build_that_is_lost_while_it_tidies_up_ends_at_once,
+    nothing_is_tidied_up_but_after_a_cancel,
     a_build_that_is_not_ours_any_more_is_ended_and_not_reported,
     the_first_signal_drains_and_the_second_stops,
     a_draining_worker_sees_its_build_through,
@@ -76,6 +79,52 @@ async fn a_cancel_ends_a_build(back_end: BackEnd) {
     let report = board.report(build).await;
     assert_eq!((report.status, report.end_reason), (Status::Cancelled, Some(EndReason::User)));
     assert_eq!(report.steps[0].status, StepStatus::Cancelled);
+    worker.is_tidy();
+}
+
+/// Waits until its build is cancelled; then tidies up, in the same workspace.
+fn tidying(forge: &crate::Forge, tidy: &[&str]) -> protocol::worker::Job {
+    let mut tidying = job(&forge.url(), vec![step("long", &["echo made > made", "echo running", "sleep 600"])]);
+    tidying.on_cancel = vec![step("broken", &["exit 3"]), step("tidy", tidy)];
+    tidying
+}
+
+async fn a_cancelled_build_tidies_up_and_that_counts_for_nothing(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
+    let tidying = tidying(&forge, &["sleep 3", "cat made", "echo tidy"]);
+    let build = board.offer(tidying);
+    board.until_log("running\n").await;
+    let asked_at = Instant::now();
+    board.heard().cancel = Some(CancelReason::User);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Cancelled, Some(EndReason::User)));
+    assert!(board.log().contains("On cancel: tidy\n") && board.log().contains("\nmade\n"), "{}", board.log());
+    let (claimed_at, took) = (board.heard().claimed_at[&build], asked_at.elapsed());
+    let all = u64::try_from(claimed_at.elapsed().as_millis()).unwrap();
+    assert!(took >= Duration::from_secs(3) && report.ran_ms + 3000 <= all, "{} of {all}", report.ran_ms);
+    assert_eq!(report.steps.len(), 1, "what tidies up is no step");
+    worker.is_tidy();
+}
+
+async fn a_build_that_is_lost_while_it_tidies_up_ends_at_once(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
+    let tidying = tidying(&forge, &["echo begun", "sleep 600"]);
+    board.offer(tidying);
+    board.until_log("running\n").await;
+    board.heard().cancel = Some(CancelReason::User);
+    board.until_log("begun\n").await;
+    board.heard().gone = true;
+    worker.is_tidy();
+}
+
+async fn nothing_is_tidied_up_but_after_a_cancel(back_end: BackEnd) {
+    let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
+    for (command, status) in [("true", Status::Success), ("false", Status::Failed)] {
+        let mut ends = job(&forge.url(), vec![step("only", &[command])]);
+        ends.on_cancel = vec![step("tidy", &["true"])];
+        assert_eq!(board.report(board.offer(ends)).await.status, status);
+    }
+    assert!(!board.log().contains("tidy"), "{}", board.log());
     worker.is_tidy();
 }
 

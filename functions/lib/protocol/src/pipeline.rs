@@ -44,6 +44,10 @@ pub struct Step {
     /// What it may reach.
     #[serde(default)]
     pub network: Network,
+    /// Whether it runs when the build is cancelled after its clone, and at no other time: to tidy up, for a minute at most in all, and
+    /// uncharged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_cancel: bool,
 }
 
 fn host() -> String {

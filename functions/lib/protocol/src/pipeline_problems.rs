@@ -117,6 +117,9 @@ fn steps(steps: &[Step], found: &mut Problems) {
     if !(1..=STEPS_MAX).contains(&steps.len()) {
         found.add("steps", &format!("1 to {STEPS_MAX} steps"));
     }
+    if !steps.is_empty() && steps.iter().all(|step| step.on_cancel) {
+        found.add("steps", "at least one step that is not on_cancel");
+    }
     let mut names = BTreeSet::new();
     for (at, step) in steps.iter().enumerate() {
         let path = format!("steps[{at}]");

@@ -80,6 +80,10 @@ pub struct Job {
     pub submodules: bool,
     /// What to run, in order.
     pub steps: Vec<Step>,
+    /// What to run, in order, if the build is cancelled once its source is there: for a minute at most in all, which counts for
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_cancel: Vec<Step>,
     /// Variables of every step.
     #[serde(default)]
     pub env: Env,

@@ -143,6 +143,7 @@ fn each_fault_is_seen_at_its_line_and_key() {
         &with_step("    script: x"),
         "f:8:5: steps[1].script: is not a key that belongs here; there are name, image, run",
     );
+    check(&with_step("    run: x\n    on_cancel: perhaps"), "f:9:5: steps[1].on_cancel: ");
     check(&with_step("    image: a b"), "f:8:5: steps[1].image: \"a b\" is not an image");
     check(&with_step("    image: -x"), "f:8:5: steps[1].image: \"-x\" is not an image");
     check(&with_step("    network: host"), "f:8:5: steps[1].network: \"host\" is not a network");
@@ -230,6 +231,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             env: Env::new(),
             timeout_seconds,
             network: if none { Network::None } else { Network::Isolated },
+            on_cancel: none && at > 0,
         };
         steps.into_iter().enumerate().map(step).collect()
     })

@@ -11,6 +11,7 @@ fn step(name: &str) -> Step {
         env: BTreeMap::new(),
         timeout_seconds: None,
         network: Network::Isolated,
+        on_cancel: false,
     }
 }
 
@@ -63,6 +64,12 @@ fn there_are_1_to_64_steps() {
     check(|spec| spec.steps.clear(), &["steps"]);
     check(|spec| spec.steps = (0..64).map(|at| step(&at.to_string())).collect(), &[]);
     check(|spec| spec.steps = (0..65).map(|at| step(&at.to_string())).collect(), &["steps"]);
+}
+
+#[test]
+fn one_step_at_least_runs_without_a_cancel() {
+    check(|spec| spec.steps[1].on_cancel = true, &[]);
+    check(|spec| spec.steps.iter_mut().for_each(|step| step.on_cancel = true), &["steps"]);
 }
 
 #[test]

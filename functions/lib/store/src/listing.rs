@@ -108,7 +108,7 @@ pub async fn builds(store: &Store, workspace: Uuid, ids: &[Uuid]) -> Result<Vec<
                b.max_duration_seconds, b.cancel_requested_at is not null as "cancel_requested!", b.end_reason,
                b.error_message, b.duration_ms, b.charged_seconds, b.step_results as "step_results: Json<Vec<StepResult>>",
                b.version, b.number, b.class_id, s.requires,
-               jsonb_path_query_array(s.steps::jsonb, '$[*].name') as "step_names!: Json<Vec<String>>",
+               jsonb_path_query_array(s.steps::jsonb, '$[*] ? (!exists(@.on_cancel)).name') as "step_names!: Json<Vec<String>>",
                jsonb_path_query_array(s.steps::jsonb, '$[*].image')
                    || case when s.preview is null then '[]' else jsonb_build_array(s.preview -> 'image') end as "images!: Json<Vec<String>>"
            from builds b join build_specs s on s.build_id = b.id

@@ -170,6 +170,33 @@ pub async fn write(store: &Store, host: Host<'_>, changes: &[Change<'_>]) -> Res
     Ok(known?.into_iter().flatten().collect())
 }
 
+/// Keeps what previews of a host last wrote, each with its build; no state changes, and so no version. A preview that is over has
+/// had its last word.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails. Nothing has been written.
+pub async fn note_tails(store: &Store, host: Host<'_>, tails: &[(Uuid, &str)]) -> Result<(), Error> {
+    let (builds, tails): (Vec<Uuid>, Vec<String>) =
+        tails.iter().map(|(build, tail)| (*build, (*tail).to_owned())).unzip();
+    sqlx::query!(
+        r#"with said as (select * from unnest($3::uuid[], $4::text[]) s (build_id, tail)),
+               locked as materialized (
+                   select p.id, s.tail from previews p join said s on s.build_id = p.build_id
+                   where p.token_id = $1 and p.host_id = $2 and p.status in ('starting', 'running')
+                       and p.log_tail is distinct from s.tail
+                   order by p.id for no key update of p)
+           update previews p set log_tail = l.tail from locked l where p.id = l.id"#,
+        host.token.0,
+        host.id,
+        &builds,
+        &tails
+    )
+    .execute(&store.pool)
+    .await?;
+    Ok(())
+}
+
 /// What a preview runs; secrets still sealed.
 #[derive(Debug)]
 pub struct Run {

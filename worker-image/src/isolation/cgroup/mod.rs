@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use group::{Group, join};
-pub use parent::{Parent, end_leftovers};
+pub use parent::{Parent, end_leftovers, end_of};
 
 /// The two kinds of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -69,44 +69,87 @@ impl Parent {
         self.directories.values().map(PathBuf::as_path).collect()
     }
 
-    /// Before they are made: what is remembered and not there does no harm.
+    /// Before they are made: what is remembered and not there does no harm. What an earlier worker left there is not forgotten:
+    /// a preview lives on in it.
     fn remember(&self) -> io::Result<()> {
-        let lines: Vec<_> = self.distinct().iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        fs::write(&self.remembered, lines.join("\n") + "\n")
+        let mut directories = left(&self.remembered);
+        directories.extend(self.distinct().into_iter().map(Path::to_path_buf));
+        note(&self.remembered, &directories)
     }
 }
 
 impl Drop for Parent {
     fn drop(&mut self) {
-        let gone = self.distinct().into_iter().filter(|directory| fs::remove_dir(directory).is_ok()).count();
-        if gone == self.distinct().len() {
-            fs::remove_file(&self.remembered).ok();
-        }
+        self.distinct().into_iter().for_each(|directory| drop(fs::remove_dir(directory)));
+        forget(&self.remembered).ok();
     }
 }
 
-/// Ends all groups that an earlier worker of `builds_root` left, and of others' those that are empty and whose worker is dead.
+/// The directories that are noted in the file at `path`.
+fn remembered(path: &Path) -> BTreeSet<PathBuf> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(PathBuf::from).collect()
+}
+
+/// Those of them that are ours and still there.
+fn left(path: &Path) -> BTreeSet<PathBuf> {
+    remembered(path).into_iter().filter(|directory| is_ours(directory) && directory.exists()).collect()
+}
+
+fn note(path: &Path, directories: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let lines: String = directories.iter().map(|directory| format!("{}\n", directory.display())).collect();
+    fs::write(path, lines)
+}
+
+/// Forgets the directories that are gone.
+fn forget(path: &Path) -> io::Result<()> {
+    let left = left(path);
+    if left.is_empty() { fs::remove_file(path) } else { note(path, &left) }
+}
+
+/// Ends all groups that an earlier worker of `builds_root` left, but for those of the builds in `but_for`; of other workers' those that are
+/// empty and whose worker is dead.
 ///
 /// # Errors
 ///
 /// If something in them can't be ended.
-pub fn end_leftovers(builds_root: &Path) -> io::Result<()> {
+pub fn end_leftovers(builds_root: &Path, but_for: &BTreeSet<String>) -> io::Result<()> {
     owner::remove_orphans();
-    let remembered = builds_root.join(REMEMBERED);
-    let Ok(lines) = fs::read_to_string(&remembered) else {
+    let path = builds_root.join(REMEMBERED);
+    if !path.exists() {
         return Ok(());
-    };
-    let is_ours = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS));
-    for parent in lines.lines().map(Path::new).filter(is_ours) {
-        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                Group::left_in(entry.path()).end()?;
-            }
-        }
-        // Empty, it is in nobody's way.
-        fs::remove_dir(parent).ok();
     }
-    fs::remove_file(remembered)
+    end(builds_root, &|build| !but_for.contains(build))?;
+    // Empty, one is in nobody's way.
+    remembered(&path).iter().filter(|parent| is_ours(parent)).for_each(|parent| drop(fs::remove_dir(parent)));
+    forget(&path)
+}
+
+/// Ends the groups of `build`.
+///
+/// # Errors
+///
+/// If something in them can't be ended.
+pub fn end_of(builds_root: &Path, build: &str) -> io::Result<()> {
+    end(builds_root, &|other| other == build)
+}
+
+fn end(builds_root: &Path, is_to_end: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    groups(builds_root, is_to_end).into_iter().try_for_each(|group| Group::left_in(group).end())
+}
+
+/// The groups of the builds that `is_meant` names: a group's name begins with its build's.
+fn groups(builds_root: &Path, is_meant: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
+    let is_its = |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_meant(name.split('.').next().unwrap_or_default())
+    };
+    let parents = remembered(&builds_root.join(REMEMBERED)).into_iter().filter(|parent| is_ours(parent));
+    let entries = parents.flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+    entries.filter(is_its).map(|entry| entry.path()).collect()
+}
+
+fn is_ours(parent: &Path) -> bool {
+    parent.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -234,8 +277,27 @@ mod tests {
         let theirs = root.path().join("theirs");
         fs::create_dir_all(theirs.join("task")).unwrap();
         fs::write(root.path().join(REMEMBERED), format!("{}\n/nowhere/callboard-1\n", theirs.display())).unwrap();
-        end_leftovers(root.path()).unwrap();
-        end_leftovers(root.path()).unwrap();
+        end_leftovers(root.path(), &BTreeSet::new()).unwrap();
+        end_leftovers(root.path(), &BTreeSet::new()).unwrap();
         assert!(theirs.join("task").exists() && !root.path().join(REMEMBERED).exists());
+    }
+
+    #[test]
+    fn the_group_of_a_preview_that_lives_is_neither_ended_nor_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("callboard-1-2");
+        for task in ["one.preview", "other.0"] {
+            fs::create_dir_all(parent.join(task)).unwrap();
+        }
+        let lines = format!("{}\n", parent.display());
+        fs::write(root.path().join(REMEMBERED), &lines).unwrap();
+        let one = |build: &str| build == "one";
+        assert_eq!(groups(root.path(), &one), [parent.join("one.preview")]);
+        assert_eq!(groups(root.path(), &|build| !one(build)), [parent.join("other.0")]);
+        end_leftovers(root.path(), &["one".to_owned()].into()).unwrap();
+        assert_eq!(read(&root.path().join(REMEMBERED)), lines);
+        ["one.preview", "other.0"].iter().for_each(|task| fs::remove_dir(parent.join(task)).unwrap());
+        end_leftovers(root.path(), &BTreeSet::new()).unwrap();
+        assert!(!parent.exists() && !root.path().join(REMEMBERED).exists());
     }
 }

@@ -1,5 +1,6 @@
 //! Docker's daemon behind a Unix socket.
 
+use super::labels;
 use crate::isolation::StartError;
 use bollard::errors::Error;
 use bollard::models::{SystemInfo, SystemVersion};
@@ -153,15 +154,16 @@ impl Daemon {
         gone(self.quick.remove_volume(volume, Some(options)).await)
     }
 
-    /// The containers that carry a label, whatever their state.
+    /// The containers that carry a label, whatever their state, each with the build that it is for.
     ///
     /// # Errors
     ///
     /// If the daemon does not answer.
-    pub async fn containers(&self, label: &str) -> Result<Vec<String>, Error> {
+    pub async fn containers_of_builds(&self, label: &str) -> Result<Vec<(String, String)>, Error> {
         let options = ListContainersOptionsBuilder::default().all(true).filters(&by(label)).build();
         let found = self.quick.list_containers(Some(options)).await?;
-        Ok(found.into_iter().filter_map(|container| container.id).collect())
+        let build = |labels: Option<HashMap<String, String>>| labels?.remove(labels::BUILD);
+        Ok(found.into_iter().filter_map(|it| Some((it.id?, build(it.labels).unwrap_or_default()))).collect())
     }
 
     /// The volumes that carry a label.

@@ -6,7 +6,7 @@ use std::path::Path;
 /// The label that names the worker: this host's number and its builds root.
 const WORKER: &str = "callboard.worker";
 /// The label that names the build.
-const BUILD: &str = "callboard.build";
+pub(super) const BUILD: &str = "callboard.build";
 
 /// One worker among those that share a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,6 @@ impl Scope {
 
 /// What everything of `build` carries: builds' numbers are nobody else's.
 #[must_use]
-pub(super) fn build(build: &str) -> String {
+pub fn build(build: &str) -> String {
     format!("{BUILD}={build}")
 }

@@ -2,6 +2,7 @@
 
 use super::daemon::Daemon;
 use bollard::errors::Error;
+use std::collections::BTreeSet;
 
 /// What was ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +19,20 @@ pub struct Ended {
 ///
 /// If the daemon does not answer, or can't remove one. The others are removed all the same.
 pub async fn end(daemon: &Daemon, label: &str) -> Result<Ended, Error> {
+    end_but_for(daemon, label, &BTreeSet::new()).await
+}
+
+/// The same, without the containers of these builds.
+///
+/// # Errors
+///
+/// As [`end`].
+pub async fn end_but_for(daemon: &Daemon, label: &str, builds: &BTreeSet<String>) -> Result<Ended, Error> {
     let (mut ended, mut failed) = (Ended::default(), None);
-    for container in daemon.containers(label).await? {
+    for (container, build) in daemon.containers_of_builds(label).await? {
+        if builds.contains(&build) {
+            continue;
+        }
         match daemon.remove(&container).await {
             Ok(()) => ended.containers += 1,
             Err(error) => failed = Some(error),

@@ -21,9 +21,9 @@ mod start;
 mod volumes;
 
 pub use daemon::{Address, Daemon, socket};
-pub use labels::Scope;
-pub use leftovers::{Ended, end};
+pub use labels::{Scope, build};
+pub use leftovers::{Ended, end, end_but_for};
 pub use life::{Life, Ran};
 pub use settings::{PullWhen, Settings};
-pub use start::Docker;
+pub use start::{Docker, remove_soon};
 pub use volumes::Reach;

@@ -35,6 +35,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
     let ended_mark = directory.join(ENDED);
     Mark::make(&ended_mark)?;
     let orders = ContainerOrders {
+        is_kept: false,
         daemon: ours.daemon.address.clone(),
         name: format!("callboard-{}", Uuid::new_v4()),
         body: spec.body(),
@@ -47,7 +48,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
         tells_fence: false,
         kill_grace_ms: 0,
     };
-    let running = client::start(way.binary, &way.build, Errand::Container(Box::new(orders))).await?;
+    let running = client::start(way.binary, &way.build, &Errand::Container(Box::new(orders))).await?;
     Proxy::contained(running, refusals).await
 }
 
@@ -71,5 +72,5 @@ fn kit(ours: &Ours) -> Mount {
 
 /// The proxy reads its input for its end alone.
 fn nothing() -> Plan {
-    Plan { argv: Vec::new(), env: Env::new(), files: Vec::new(), out: None, processes_max: 0, linger_ms: 0 }
+    Plan { argv: Vec::new(), env: Env::new(), files: Vec::new(), out: None, door: None, processes_max: 0, linger_ms: 0 }
 }

@@ -1,6 +1,6 @@
 //! The back end: turns tasks into containers, and has a guard start each.
 
-use super::daemon::{Daemon, Engine, words};
+use super::daemon::{Address, Daemon, Engine, words};
 use super::guarantees::Able;
 use super::kit::Kit;
 use super::labels::{self, Scope};
@@ -18,14 +18,16 @@ use crate::egress::{self, Proxy, Refusals};
 use crate::guard::client;
 use crate::isolation::bubblewrap::{names, path_variable};
 use crate::isolation::guarantees::Trying;
-use crate::isolation::plan::{ContainerOrders, Errand, Out, Plan, PlanFile};
-use crate::isolation::{Ended, Fetch, Isolation, Running, StartError, Task};
+use crate::isolation::plan::{ContainerOrders, Door, Errand, Out, Plan, PlanFile};
+use crate::isolation::{Ended, Fetch, Isolation, Running, Service, ServiceOf, StartError, Task};
 use crate::site::Site;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -110,6 +112,21 @@ impl Docker {
         Ok(ready)
     }
 
+    /// An empty directory of the build's user, in which its first process opens the way in.
+    fn make_door(&self, task: &Task) -> io::Result<PathBuf> {
+        let directory = task.directory.join(volumes::DOOR.0);
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        fs::create_dir(&directory)?;
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
+        if let Some(user) = self.place.run_as(task.slot) {
+            chown(&directory, Some(user), Some(user))?;
+        }
+        Ok(directory.join(names::DOOR))
+    }
+
     fn orders(&self, task: &Task, build: &str, image: Image) -> ContainerOrders {
         let labels = self.ours.scope.of_build(build);
         let way = task.way_out.map(|_| volumes::way(self.reach, &task.directory, build, &labels));
@@ -135,6 +152,7 @@ impl Docker {
             name: format!("callboard-{}", Uuid::new_v4()),
             body: spec.body(),
             ended_mark: Site::ended_mark(&task.directory),
+            is_kept: false,
             plan,
             bounded: volumes::bounded(self.reach, &task.directory),
             disk_bytes: task.limits.disk_bytes,
@@ -154,6 +172,7 @@ impl Docker {
             env: environment(&image.env, &task.env, &path_variable()),
             files,
             out: way.map(|way| Out::Socket(way.inside.clone())),
+            door: None,
             processes_max: PROCESSES_MAX.max(task.limits.processes),
             linger_ms: millis(task.kill_grace),
         }
@@ -208,13 +227,34 @@ impl Isolation for Docker {
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
         async move {
             let image = self.image(&task.image).await?;
-            let build = task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let build = build_of(&task);
             let orders = self.orders(&task, &build, image);
             let (daemon, name) = (self.ours.daemon.clone(), orders.name.clone());
-            let started = client::start(&self.place.installed(), &build, Errand::Container(Box::new(orders))).await;
+            let errand = Errand::Container(Box::new(orders));
+            let started = client::start(&self.place.installed(), &build, &errand).await;
             let running =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
             Ok(Running { ended: and_gone(running.ended, daemon, name).boxed(), ..running })
+        }
+        .boxed()
+    }
+
+    /// Where the daemon does not see this worker's files, nothing here would see a container's door.
+    fn holds_previews(&self, image: &str) -> bool {
+        self.reach == Reach::Shared && image != OWN && self.takes(image).is_ok()
+    }
+
+    fn service(&self, task: Task, of: ServiceOf) -> BoxFuture<'_, Result<Service, StartError>> {
+        async move {
+            let image = self.image(&task.image).await?;
+            let trouble = |error: io::Error| StartError::Trouble(format!("its way in: {error}"));
+            let door = self.make_door(&task).map_err(trouble)?;
+            let mut orders = self.orders(&task, &build_of(&task), image);
+            let mounts = orders.body.host_config.get_or_insert_default().mounts.get_or_insert_default();
+            mounts.push(volumes::door(&task.directory));
+            orders.plan.door = Some(Door { socket: Path::new(volumes::DOOR.1).join(names::DOOR), port: of.port });
+            orders.is_kept = of.retain_failed;
+            Ok(Service { errand: Errand::Container(Box::new(orders)), door, has_network: false })
         }
         .boxed()
     }
@@ -238,18 +278,34 @@ impl Isolation for Docker {
     }
 }
 
+/// The build, as its directory is called.
+fn build_of(task: &Task) -> String {
+    task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 /// A guard that was killed has not removed its container.
 async fn and_gone(ended: BoxFuture<'static, Ended>, daemon: Daemon, name: String) -> Ended {
     let ended = ended.await;
     if matches!(ended, Ended::Broken(_)) {
-        let removed = async {
-            while daemon.remove(&name).await.is_err() {
-                sleep(Duration::from_millis(200)).await;
-            }
-        };
-        if timeout(ORPHAN_PATIENCE, removed).await.is_err() {
-            warn!(container = name, "a container can't be removed; it is left to the next recovery");
-        }
+        remove(&daemon, &name).await;
     }
     ended
+}
+
+async fn remove(daemon: &Daemon, name: &str) {
+    let removed = async {
+        while daemon.remove(name).await.is_err() {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    if timeout(ORPHAN_PATIENCE, removed).await.is_err() {
+        warn!(container = name, "a container can't be removed; it is left to the next recovery");
+    }
+}
+
+/// Removes a container, if its daemon answers soon. One that is gone is as well.
+pub async fn remove_soon(daemon: &Address, name: &str) {
+    if let Ok(daemon) = Daemon::at(daemon.clone()) {
+        remove(&daemon, name).await;
+    }
 }

@@ -69,6 +69,15 @@ pub(super) fn way(reach: Reach, directory: &Path, build: &str, labels: &HashMap<
     }
 }
 
+/// The directory of the way in to a preview's service, and where it is in a container.
+pub(super) const DOOR: (&str, &str) = ("door", "/run/callboard/door");
+
+/// The mount of a preview's way in; its directory is on this host.
+#[must_use]
+pub(super) fn door(directory: &Path) -> Mount {
+    bind(&directory.join(DOOR.0), DOOR.1, false)
+}
+
 /// The mount of the worker's kit.
 #[must_use]
 pub(super) fn kit(reach: Reach, installed: &Path, volume_name: &str) -> Mount {

@@ -6,7 +6,7 @@ use crate::pipeline_problems::is_image;
 use rules::pipeline::{COMMAND_MAX_BYTES, COMMANDS_MAX, STEPS_MAX, is_step_name};
 use std::collections::BTreeMap;
 
-const KEYS: &[&str] = &["name", "image", "run", "env", "timeout", "network"];
+const KEYS: &[&str] = &["name", "image", "run", "env", "timeout", "network", "on_cancel"];
 
 /// The steps, in order: at least one, no name twice.
 pub(super) fn steps(fields: &Fields<'_>, reader: &mut Reader) -> Vec<Step> {
@@ -19,7 +19,11 @@ pub(super) fn steps(fields: &Fields<'_>, reader: &mut Reader) -> Vec<Step> {
         reader.refuse(&field, format!("holds {} steps; write 1 to {STEPS_MAX}", items.len()));
     }
     let mut seen = BTreeMap::new();
-    items.iter().map(|item| step(item, &mut seen, reader)).collect()
+    let steps: Vec<Step> = items.iter().map(|item| step(item, &mut seen, reader)).collect();
+    if !steps.is_empty() && steps.iter().all(|step| step.on_cancel) {
+        reader.refuse(&field, "holds nothing but steps that are on_cancel; write one that is not");
+    }
+    steps
 }
 
 fn step<'n>(item: &Field<'n>, seen: &mut BTreeMap<String, usize>, reader: &mut Reader) -> Step {
@@ -31,6 +35,7 @@ fn step<'n>(item: &Field<'n>, seen: &mut BTreeMap<String, usize>, reader: &mut R
         env: fields.get("env").map(|field| reader.env(&field)).unwrap_or_default(),
         timeout_seconds: fields.get("timeout").and_then(|field| reader.duration(&field)),
         network: fields.get("network").map(|field| network(&field, reader)).unwrap_or_default(),
+        on_cancel: fields.get("on_cancel").is_some_and(|field| reader.flag(&field)),
     }
 }
 

@@ -106,6 +106,9 @@ impl Lines {
             Network::Isolated => {}
             Network::None => self.entry(4, "network", "none"),
         }
+        if step.on_cancel {
+            self.line(4, "on_cancel: true");
+        }
         self.map(4, "env", &step.env);
         self.list(4, "run", &step.commands);
     }

@@ -1,0 +1,9 @@
+//! Whole builds and previews on a whole stack: real Postgres, real functions, the real worker, real sandboxes, a repository over
+//! https.
+
+mod builds;
+mod contained;
+mod previews;
+mod scene;
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
