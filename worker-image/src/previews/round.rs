@@ -17,11 +17,15 @@ use rules::preview::{Order, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+/// How long it may take to hear that keepers are over which are.
+const HEARD_PATIENCE: Duration = Duration::from_secs(2);
 /// How many of those that rest are told in one round.
 const RESTING_AT_A_TIME: usize = 100;
 
@@ -181,7 +185,16 @@ impl Round {
             }
         });
         join_all(ends).await;
-        self.known.values_mut().for_each(|known| known.lives = None);
+        // What they last said is on its way: that they are over comes after it.
+        let heard = async {
+            while self.known.values().any(|known| known.lives.is_some()) {
+                match self.news.recv().await {
+                    Some(news) => self.take_in(news),
+                    None => return,
+                };
+            }
+        };
+        timeout(HEARD_PATIENCE, heard).await.ok();
         true
     }
 
