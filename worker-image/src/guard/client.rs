@@ -102,7 +102,8 @@ fn meaning(report: Report) -> Ended {
         (true, Some(code), None) => Ended::Exited { code, exceeded },
         (true, _, Some(trouble)) => Ended::Broken(trouble),
         (false, _, Some(trouble)) => Ended::NeverStarted(trouble),
-        (false, code, None) => Ended::NeverStarted(format!("bubblewrap ended with {}", code.unwrap_or(-1))),
+        (false, Some(code), None) => Ended::NeverStarted(format!("bubblewrap ended with {code}")),
+        (false, None, None) => Ended::NeverStarted("it was ended before its program began".into()),
         (true, None, None) => Ended::Broken("the sandbox was lost".into()),
     }
 }

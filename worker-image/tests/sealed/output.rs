@@ -18,14 +18,15 @@ in_both! {
 
 async fn commands_and_the_workers_own_words_begin_lines(back_end: BackEnd) {
     let Some((board, forge, _worker)) = set_up_in(back_end, &[]).await else { return };
-    let steps = vec![step("one", &["printf 'no newline'", "echo a\n", "printf b"]), step("two", &["printf c >&2"])];
+    let steps =
+        vec![step("one", &["printf 'no newline'", "echo a\n", "printf b"]), step("two", &["sleep 0.5; printf c >&2"])];
     let report = board.report(board.offer(job(&forge.url(), steps))).await;
     assert_eq!(report.status, Status::Success, "{}", board.log());
     let log = board.log();
     let (_, log) = log.split_once("Step 1/2: one\n").expect("a log of the step");
     let lines: Vec<_> = log.lines().map(|line| line.split(" after ").next().unwrap_or("")).collect();
     let one = ["$ printf 'no newline'", "no newline", "$ echo a", "a", "$ printf b", "b", "exit code 0"];
-    let two = ["Step 2/2: two", "$ printf c >&2", "c", "exit code 0"];
+    let two = ["Step 2/2: two", "$ sleep 0.5; printf c >&2", "c", "exit code 0"];
     assert_eq!(lines, [&one[..], &two[..]].concat());
 }
 

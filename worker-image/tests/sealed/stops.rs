@@ -177,7 +177,7 @@ async fn a_worker_that_recovers_without_a_board_drains_as_well() {
         worker = worker.again(&board, &forge);
         eventually("a try to report", || worker.log().contains("end not reported yet").then_some(()));
         worker.signal(signal);
-        assert_eq!(worker.end().code(), Some(0));
+        assert_eq!(worker.end().code(), Some(76), "what it could not report is told by its exit code");
         assert_eq!(worker.sites(), [build.to_string()]);
     }
     board.heard().away = false;
