@@ -105,3 +105,18 @@ async fn a_cancel_ends_a_build_whose_container_the_daemon_does_not_make() {
     between.hangs(false);
     worker.is_tidy();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_has_done_its_worst_before_its_daemon_says_that_it_runs_has_run() {
+    if !BackEnd::Docker.is_here() {
+        return;
+    }
+    let (board, forge) = (Board::start_for(BackEnd::Docker.image()).await, Forge::start().await);
+    let between = Between::start();
+    between.says_late(true);
+    // The trials at its start fill a disk faster than that.
+    let worker = Worker::start_by(&between.socket(), &board, &forge, &[]);
+    let report = board.report(board.offer(job(&forge.url(), vec![step("one", &["true"])]))).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    worker.is_tidy();
+}

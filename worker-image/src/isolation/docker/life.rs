@@ -50,6 +50,8 @@ pub struct Life {
     life: BoxFuture<'static, Ran>,
     /// The daemon's name for it, once it has made it.
     made: Arc<OnceLock<String>>,
+    /// Whether the daemon was told to start it, and whether it has said that it did.
+    told_to_start: Arc<AtomicBool>,
     started: Arc<AtomicBool>,
     first: Arc<AtomicI32>,
     /// To its first process; once gone, that ends.
@@ -62,12 +64,15 @@ impl Life {
     #[must_use]
     pub fn new(daemon: Daemon, orders: ContainerOrders, stdout: Sender, stderr: Sender) -> Self {
         let (asking, asked) = unbounded_channel();
-        let (started, reading) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let first = Arc::new(AtomicI32::new(0));
-        let (is_started, pid) = (Arc::clone(&started), Arc::clone(&first));
-        let made = Arc::default();
-        let begun =
-            Begun { daemon, made: Arc::clone(&made), started: is_started, first: pid, reading: Arc::clone(&reading) };
+        let begun = Begun {
+            daemon,
+            made: Arc::default(),
+            told_to_start: Arc::default(),
+            started: Arc::default(),
+            first: Arc::default(),
+            reading: Arc::default(),
+        };
+        let Begun { made, told_to_start, started, first, reading, .. } = begun.clone();
         let life = async move {
             let started = Arc::clone(&begun.started);
             begun.live(orders, asked, (stdout, stderr)).await.unwrap_or_else(|error| Ran {
@@ -76,13 +81,14 @@ impl Life {
                 ..Ran::default()
             })
         };
-        Self { life: life.boxed(), made, started, first, asking: Some(asking), reading }
+        Self { life: life.boxed(), made, told_to_start, started, first, asking: Some(asking), reading }
     }
 
-    /// Waits until it has ended, or, if it has not started, until it is let go: not before the daemon has made what it was asked
-    /// for, since what is not there yet can't be removed. May be dropped and called again until then.
+    /// Waits until it has ended, or, if the daemon was not yet told to start it, until it is let go: not before the daemon has made
+    /// what it was asked for, since what is not there yet can't be removed. One that runs may have done much by the time that the
+    /// daemon says so. May be dropped and called again until then.
     pub async fn until_ended(&mut self) -> Ran {
-        if self.asking.is_none() && self.made.get().is_some() && !self.is_started() {
+        if self.asking.is_none() && self.made.get().is_some() && !self.told_to_start.load(Ordering::Relaxed) {
             return Ran::default();
         }
         (&mut self.life).await
@@ -115,7 +121,7 @@ impl Life {
         self.asking = None;
     }
 
-    /// Whether it was started.
+    /// Whether the daemon has said that it started it.
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
@@ -137,9 +143,11 @@ impl Life {
     }
 }
 
+#[derive(Clone)]
 struct Begun {
     daemon: Daemon,
     made: Arc<OnceLock<String>>,
+    told_to_start: Arc<AtomicBool>,
     started: Arc<AtomicBool>,
     first: Arc<AtomicI32>,
     reading: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
@@ -163,6 +171,7 @@ impl Begun {
         let attached = docker.attach_container(name, Some(all)).await?;
         *self.reading.lock().await = Some(tokio::spawn(carry(attached.output, stdout, stderr)));
         tokio::spawn(tell(attached.input, orders.plan, asked));
+        self.told_to_start.store(true, Ordering::Relaxed);
         docker.start_container(name, None::<StartContainerOptions>).await?;
         self.started.store(true, Ordering::Relaxed);
         tokio::spawn(note_first(self.daemon.clone(), name.to_owned(), Arc::clone(&self.first)));
