@@ -211,7 +211,7 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
     let recovered = left.settle(&api, &config.place, &Remains::default(), Some(REPORT_PATIENCE)).await;
     let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
     if !previews::recover(config, &host_id, REPORT_PATIENCE).await? {
-        warn!("not all previews could be seen to in time; the next start or recovery goes on");
+        warn!("not all previews could be seen to; the next start or recovery goes on");
     }
     info!(processes = recovered.processes, builds = recovered.builds, "recovered");
     match (recovered.unreported, recovered.stuck) {

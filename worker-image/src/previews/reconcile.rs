@@ -113,7 +113,7 @@ pub(super) async fn once(api: &Api, round: &mut Round) -> Result<Duration, Failu
 }
 
 /// Ends what is not as it should be, and tells the board, for as long as `patience`; starts nothing. Returns once nothing is left
-/// to do.
+/// to do, and says whether that is so; at once where the board refuses to tell what there is, since asking again does not mend that.
 ///
 /// # Errors
 ///
@@ -121,16 +121,20 @@ pub(super) async fn once(api: &Api, round: &mut Round) -> Result<Duration, Failu
 pub async fn recover(config: Config, host_id: &str, patience: Duration) -> anyhow::Result<bool> {
     let (api, users) = (Api::new(&config)?, Arc::new(Users::of(&config.place.builds_root)?));
     let mut round = Round::new(Host::recovering(config, users, host_id.to_owned())?);
-    Ok(timeout(patience, until_quiet(&api, &mut round)).await.is_ok())
+    Ok(timeout(patience, until_quiet(&api, &mut round)).await.unwrap_or(false))
 }
 
-/// An order that was just heard may be to do something: there is a last round in which nothing is done.
-async fn until_quiet(api: &Api, round: &mut Round) {
+/// An order that was just heard may be to do something: there is a last round in which nothing is done. Says whether it came to it.
+async fn until_quiet(api: &Api, round: &mut Round) -> bool {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut quiet = 0;
     while quiet < QUIET_ROUNDS {
         if let Err(failure) = once(api, round).await {
-            sleep(failed(&failure, &mut backoff)).await;
+            let wait = failed(&failure, &mut backoff);
+            if !matches!(failure, Failure::Again { .. }) {
+                return false;
+            }
+            sleep(wait).await;
             continue;
         }
         quiet = if round.is_busy() { 0 } else { quiet + 1 };
@@ -138,6 +142,7 @@ async fn until_quiet(api: &Api, round: &mut Round) {
             round.changed().await;
         }
     }
+    true
 }
 
 fn failed(failure: &Failure, backoff: &mut Backoff) -> Duration {

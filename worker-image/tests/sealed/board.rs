@@ -45,6 +45,8 @@ pub(crate) struct Heard {
     pub(crate) ended: Option<Uuid>,
     /// After so many chunks the log is full.
     pub(crate) log_cap_chunks: Option<usize>,
+    /// How often hosts have told of their previews, whoever they were.
+    pub(crate) syncs: usize,
 }
 
 #[derive(Clone)]
@@ -256,6 +258,7 @@ async fn previews(State(board): State<Board>, headers: HeaderMap, Json(sync): Js
         version: None,
         run: None,
     };
+    board.heard().syncs += 1;
     board.answer(&headers, |_| {
         Ok(PreviewOrders { previews: sync.previews.iter().map(forget).collect(), sync_every_ms: 1000 })
     })

@@ -218,10 +218,12 @@ async fn a_recovery_with_a_token_that_is_not_known_leaves_the_record_and_says_so
     worker.process.wait().unwrap();
     board.heard().away = false;
     let recover = || crate::fleet::command(&board, &forge, &worker.root, "recover");
+    board.heard().syncs = 0;
     let output = recover().env("CALLBOARD_WORKER_TOKEN", "an-unknown-one").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(76), "{said}");
     assert!(said.contains("the ends of 1 builds could not be reported") && !said.contains("an-unknown-one"), "{said}");
+    assert_eq!(board.heard().syncs, 1, "who is refused does not ask again");
     assert_eq!(worker.sites(), [build.to_string()]);
     for _ in 0..2 {
         assert_eq!(recover().output().unwrap().status.code(), Some(0));
