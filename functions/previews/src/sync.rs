@@ -222,8 +222,16 @@ async fn with_runs(
     Ok(orders)
 }
 
+/// As for a step: of two of one name the preview's own variable wins, then a secret, then the build's variable. A secret that is
+/// hidden so goes to the host all the same, to be masked.
 fn opened(shell: &Shell, run: Run) -> PreviewRun {
-    let Run { workspace, spec, mut env, sealed, .. } = run;
+    let Run { workspace, spec, mut env, sealed, named, registry_secrets, .. } = run;
+    let opened = shell.open(workspace, sealed);
+    let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
+    let registry_secrets = registry_secrets.into_iter().filter_map(of_registry).collect();
+    let mut secrets = opened;
+    secrets.retain(|name, _| named.contains(name));
+    env.retain(|name, _| !secrets.contains_key(name));
     env.extend(spec.env);
     PreviewRun {
         image: spec.image,
@@ -231,7 +239,8 @@ fn opened(shell: &Shell, run: Run) -> PreviewRun {
         port: spec.port,
         health_path: spec.health_path,
         env,
-        secrets: shell.open(workspace, sealed),
+        secrets,
+        registry_secrets,
         retain_failed: spec.retain_failed,
     }
 }

@@ -115,9 +115,10 @@ async fn what_is_to_start_comes_with_its_secrets_and_variables_and_nothing_else_
     let board = Board::new().await;
     let mut spec = super::pipeline(&json!({ "env": { "B": "own" } }));
     spec["env"] = json!({ "A": "1", "B": "build's" });
-    spec["secrets"] = json!(["TOKEN"]);
+    spec["secrets"] = json!(["TOKEN", "A", "B"]);
+    spec["registry_secrets"] = json!({ "registry.example": "LOGIN" });
     board.pipeline(&board.api, "main", &spec).await;
-    for name in ["TOKEN", "OTHER"] {
+    for name in ["TOKEN", "A", "B", "LOGIN", "OTHER"] {
         let path = format!("/api/v1/secrets/{name}");
         let _ = board.call(Method::PUT, &path, &board.api, &json!({ "value": "s3cret" })).await.ok();
     }
@@ -126,7 +127,9 @@ async fn what_is_to_start_comes_with_its_secrets_and_variables_and_nothing_else_
     host.keep(build);
     host.sync(&board).await;
     let run = serde_json::to_value(host.told[&build].run.clone()).expect("JSON");
-    assert_eq!((&run["env"], &run["secrets"]), (&json!({ "A": "1", "B": "own" }), &json!({ "TOKEN": "s3cret" })));
+    assert_eq!(run["env"], json!({ "B": "own" }), "a secret hides the build's variable, and is hidden by its own");
+    assert_eq!(run["secrets"], json!({ "TOKEN": "s3cret", "A": "s3cret", "B": "s3cret" }));
+    assert_eq!(run["registry_secrets"], json!({ "registry.example": "s3cret" }), "for the registry alone");
     host.sync(&board).await;
     assert_eq!(host.told[&build].run, None, "it runs: nobody needs them any more");
     let shown = of(&board, build).await.to_string();

@@ -13,7 +13,6 @@ use crate::script;
 use crate::site::Site;
 use protocol::preview::PreviewRun;
 use rules::preview::Stage;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -56,8 +55,7 @@ pub(super) async fn start(
         let why = format!("its host holds no previews that run in image {:?}", run.image);
         return Err(NotStarted { stage: Stage::Unsupported, why });
     }
-    let none = BTreeMap::new();
-    isolation.fetch(Fetch { image: &run.image, secrets: &none, say: &|_| {} }).await?;
+    isolation.fetch(Fetch { image: &run.image, secrets: &run.registry_secrets, say: &|_| {} }).await?;
     let trouble = |error: io::Error| NotStarted { stage: Stage::Start, why: format!("its keeper: {error}") };
     let orders = orders(config, isolation, folder, run).await?;
     let (root, build) = (config.place.builds_root.clone(), folder.build);
@@ -117,13 +115,13 @@ async fn orders(
     })
 }
 
-/// What a service's shell is given; of two variables of one name a secret wins, as in a step.
+/// What a service's shell is given. A variable that a secret hides is not in `run`; the preview's own hides a secret.
 fn env(build: Uuid, run: &PreviewRun) -> Env {
     let mut env = script::sandbox_env(build);
     env.insert("CALLBOARD_PREVIEW".into(), "true".into());
     env.insert("PORT".into(), run.port.to_string());
-    env.extend(run.env.clone());
     env.extend(run.secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())));
+    env.extend(run.env.clone());
     env
 }
 
@@ -153,5 +151,21 @@ async fn spawn(binary: &Path, build: Uuid, orders: &Orders) -> io::Result<()> {
             keeper.kill().await.ok();
             Err(io::ErrorKind::TimedOut.into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_previews_own_variable_hides_a_secret() {
+        let run = json!({
+            "image": "", "commands": ["serve"], "port": 8080, "health_path": "/",
+            "env": { "KEY": "own" }, "secrets": { "KEY": "s3cret", "TOKEN": "s3cret" },
+        });
+        let env = env(Uuid::nil(), &serde_json::from_value(run).unwrap());
+        assert_eq!((env["KEY"].as_str(), env["TOKEN"].as_str()), ("own", "s3cret"));
     }
 }

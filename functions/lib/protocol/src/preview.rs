@@ -103,12 +103,15 @@ pub struct PreviewRun {
     pub port: u16,
     /// What is asked of the service until it answers.
     pub health_path: String,
-    /// The build's variables and its own.
+    /// The build's variables, but for those that a secret hides, and its own, which hide secrets.
     #[serde(default)]
     pub env: Env,
     /// Secrets that it sees as variables, and that are masked in what it writes.
     #[serde(default)]
     pub secrets: BTreeMap<String, Secret>,
+    /// What registries are shown when its image is pulled, by registry: `user:password`. Its processes never see it.
+    #[serde(default)]
+    pub registry_secrets: BTreeMap<String, Secret>,
     /// Whether what is left of it is kept, stopped, if it fails.
     #[serde(default)]
     pub retain_failed: bool,

@@ -8,6 +8,7 @@ use protocol::preview::{PreviewReport, PreviewSync};
 use rules::Timing;
 use rules::preview::{Held, Next, WaitingFor};
 use sqlx::types::Json;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// A host, as its token knows it.
@@ -208,7 +209,11 @@ pub struct Run {
     pub spec: PreviewSpec,
     /// The build's variables.
     pub env: Env,
-    /// The secrets among those that the build's steps see, as they are stored.
+    /// The names of the secrets that the build's steps see.
+    pub named: Vec<String>,
+    /// The names of the secrets that registries are shown, by registry.
+    pub registry_secrets: BTreeMap<String, String>,
+    /// Those of either that there are, as they are stored.
     pub sealed: Vec<Sealed>,
 }
 
@@ -219,10 +224,12 @@ pub struct Run {
 /// [`Error`] if the database fails.
 pub async fn runs(store: &Store, host: Host<'_>, previews: &[Uuid]) -> Result<Vec<Run>, Error> {
     let rows = sqlx::query!(
-        r#"select p.build_id, p.workspace_id, s.preview as "spec!: Json<PreviewSpec>", s.env as "env: Json<Env>", (
+        r#"select p.build_id, p.workspace_id, s.preview as "spec!: Json<PreviewSpec>", s.env as "env: Json<Env>", s.secrets,
+                   s.registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", (
                    select jsonb_agg(jsonb_build_object('name', k.name, 'key_id', k.key_id,
                        'nonce', encode(k.nonce, 'hex'), 'ciphertext', encode(k.ciphertext, 'hex')))
-                   from secrets k where k.workspace_id = p.workspace_id and k.name = any (s.secrets)
+                   from secrets k
+                   where k.workspace_id = p.workspace_id and k.name = any (secrets_named(s.secrets, null, s.registry_secrets))
                ) as "sealed: Json<Vec<Sealed>>"
            from previews p join build_specs s on s.build_id = p.build_id
            where p.id = any ($1) and p.token_id = $2 and p.host_id = $3 and p.status = 'starting' and p.placed"#,
@@ -237,6 +244,8 @@ pub async fn runs(store: &Store, host: Host<'_>, previews: &[Uuid]) -> Result<Ve
         workspace: row.workspace_id,
         spec: row.spec.0,
         env: row.env.0,
+        named: row.secrets,
+        registry_secrets: row.registry_secrets.0,
         sealed: row.sealed.map(|sealed| sealed.0).unwrap_or_default(),
     });
     Ok(runs.collect())
