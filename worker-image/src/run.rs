@@ -56,7 +56,7 @@ pub enum Health {
     Fine,
     /// The worker or its host is at fault, and how.
     Trouble(String),
-    /// It was stopped before the board took note of the build's end; the next start tells it.
+    /// The board took no note of the build's end: the worker was stopped before, or its token refused. The next start tells it.
     Unreported,
 }
 
@@ -303,7 +303,8 @@ impl Held<'_> {
                     }
                     health
                 }
-                Reported::NotOurs | Reported::TokenRefused => health,
+                Reported::NotOurs => health,
+                Reported::TokenRefused => Health::Unreported,
                 Reported::Refused => Health::Trouble("the board refused the report of its end".into()),
             },
             () = self.too_late() => {

@@ -37,6 +37,8 @@ pub(crate) struct Heard {
     pub(crate) gone: bool,
     /// A load balancer answers in its place.
     pub(crate) away: bool,
+    /// Knows the token no more when an end is reported.
+    pub(crate) revoked: bool,
     /// Reports of this build fail.
     pub(crate) unanswered: Option<Uuid>,
     /// The next claims are heard, but their answers are lost.
@@ -240,6 +242,9 @@ async fn complete(
     board.answer_about(&headers, |heard| {
         if heard.ended == Some(id) {
             return Err(problem(409, Code::BuildEnded, None));
+        }
+        if heard.revoked {
+            return Err(problem(401, Code::Unauthorized, None));
         }
         if heard.unanswered == Some(id) {
             return Err(problem(503, Code::Unavailable, None));

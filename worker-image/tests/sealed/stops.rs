@@ -20,6 +20,7 @@ in_both! {
     a_build_that_is_not_ours_any_more_is_ended_and_not_reported,
     the_first_signal_drains_and_the_second_stops,
     a_draining_worker_sees_its_build_through,
+    a_draining_worker_whose_last_report_is_refused_says_so,
     a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting,
 }
 
@@ -181,6 +182,20 @@ async fn a_worker_that_recovers_without_a_board_drains_as_well() {
         assert_eq!(worker.sites(), [build.to_string()]);
     }
     board.heard().away = false;
+    let worker = worker.again(&board, &forge);
+    assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+async fn a_draining_worker_whose_last_report_is_refused_says_so(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
+    let build = board.offer(job(&forge.url(), vec![step("short", &["echo running; sleep 1"])]));
+    board.until_log("running\n").await;
+    board.heard().revoked = true;
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().code(), Some(76), "{}", worker.log());
+    assert_eq!(worker.sites(), [build.to_string()]);
+    board.heard().revoked = false;
     let worker = worker.again(&board, &forge);
     assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
     worker.is_tidy();
