@@ -2,6 +2,7 @@
 //! https.
 
 mod builds;
+mod command;
 mod contained;
 mod previews;
 mod scene;

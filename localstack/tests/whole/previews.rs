@@ -62,7 +62,7 @@ pub(crate) async fn destroy(scene: &Scene, preview: &Preview) {
 }
 
 /// A stack whose worker has `args` besides, with a preview that runs.
-async fn running(args: &[&str], restart: bool, more: &str) -> Option<(Scene, Uuid, Preview)> {
+pub(crate) async fn running(args: &[&str], restart: bool, more: &str) -> Option<(Scene, Uuid, Preview)> {
     let mut scene = set().await?;
     scene.apply(&pipeline(more)).await;
     scene.start_worker_with(&[&["--preview-ports", &ports().1], args].concat(), restart);
