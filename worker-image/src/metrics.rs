@@ -5,6 +5,7 @@
 use crate::clock::{Boot, millis};
 use crate::lease::Lease;
 use crate::logs::Journal;
+use protocol::preview::{PortRange, PreviewReport};
 use protocol::{EndReason, Status};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,6 +50,16 @@ pub struct Metrics {
     turned_at: AtomicU64,
     ended: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     held: Mutex<BTreeMap<Uuid, Held>>,
+    /// None until they were first looked at.
+    previews: Mutex<Option<Previews>>,
+}
+
+/// This host's previews.
+#[derive(Clone, Debug)]
+struct Previews {
+    by_state: BTreeMap<&'static str, u64>,
+    ports_used: u64,
+    ports: u64,
 }
 
 #[derive(Debug)]
@@ -133,6 +144,16 @@ impl Metrics {
         self.troubles.store(in_a_row, Relaxed);
     }
 
+    /// This host's previews are so, and may have these ports.
+    pub fn previews(&self, reports: &[PreviewReport], ports: PortRange) {
+        let mut by_state = BTreeMap::new();
+        reports.iter().for_each(|report| *by_state.entry(report.state.as_str()).or_default() += 1);
+        let used = reports.iter().filter(|report| report.port.is_some()).count();
+        let ports = u64::from(ports.last.saturating_sub(ports.first)) + 1;
+        let previews = Previews { by_state, ports_used: u64::try_from(used).unwrap_or(0), ports };
+        *self.previews.lock().unwrap_or_else(PoisonError::into_inner) = Some(previews);
+    }
+
     /// A build's end was reported.
     pub fn ended(&self, status: Status, reason: Option<EndReason>) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,6 +199,7 @@ impl Metrics {
         let ended = ended.map(|((status, reason), count)| (format!("status=\"{status}\",reason=\"{reason}\""), count));
         page.family("builds_ended_total", "counter", "Builds whose end was reported.", ended);
         self.of_held(&mut page, now);
+        self.of_previews(&mut page);
         let beats = [("renewed", &self.heartbeats), ("failed", &self.heartbeats_failed)];
         let beats = beats.map(|(name, count)| (format!("result=\"{name}\""), count.load(Relaxed)));
         page.family("heartbeats_total", "counter", "Heartbeats by whether they were acknowledged.", beats);
@@ -206,6 +228,15 @@ impl Metrics {
         page.one("log_spool_bytes", "gauge", "Bytes of logs on disk that wait for the board.", spooled);
     }
 
+    fn of_previews(&self, page: &mut Page) {
+        let previews = self.previews.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(Previews { by_state, ports_used, ports }) = previews else { return };
+        let by_state = by_state.into_iter().map(|(state, count)| (format!("state=\"{state}\""), count));
+        page.family("previews", "gauge", "Previews of this host, by how they are.", by_state);
+        page.one("preview_ports_used", "gauge", "Ports that previews hold.", ports_used);
+        page.one("preview_ports", "gauge", "Ports that previews may have.", ports);
+    }
+
     fn held(&self) -> MutexGuard<'_, BTreeMap<Uuid, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,43 +261,5 @@ impl Page {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_counted_is_told() {
-        let metrics = Metrics::default();
-        metrics.claimed(Answer::Build, Duration::from_millis(20));
-        metrics.claimed(Answer::Nothing, Duration::from_millis(5));
-        metrics.ended(Status::Failed, Some(EndReason::StepFailed));
-        metrics.ended(Status::Success, None);
-        metrics.beat(false);
-        let standing = Standing { slots: 3, free_bytes: Some(7) };
-        let text = metrics.text(&standing, Boot::now());
-        for line in [
-            "callboard_worker_claims_total{answer=\"build\"} 1\n",
-            "callboard_worker_claims_total{answer=\"failed\"} 0\n",
-            "callboard_worker_claim_wait_ms_total 25\n",
-            "callboard_worker_builds_ended_total{status=\"failed\",reason=\"step_failed\"} 1\n",
-            "callboard_worker_builds_ended_total{status=\"success\",reason=\"\"} 1\n",
-            "callboard_worker_heartbeats_total{result=\"failed\"} 1\n",
-            "callboard_worker_slots 3\n",
-            "callboard_worker_free_bytes 7\n",
-            "callboard_worker_builds_held 0\n",
-        ] {
-            assert!(text.contains(line), "{line:?} is not in {text}");
-        }
-    }
-
-    #[test]
-    fn a_loop_that_stands_still_is_not_well() {
-        let metrics = Metrics::default();
-        assert_eq!(metrics.health(Boot::now().plus(2 * TURN_MAX)), Ok(()), "it has not begun");
-        metrics.turned();
-        let turned_at = Boot(metrics.turned_at.load(Relaxed));
-        assert_eq!(metrics.health(turned_at.plus(TURN_MAX)), Ok(()));
-        assert!(metrics.health(turned_at.plus(TURN_MAX + Duration::from_millis(1))).is_err());
-        metrics.turns_no_more();
-        assert_eq!(metrics.health(turned_at.plus(2 * TURN_MAX)), Ok(()), "a draining worker is well");
-    }
-}
+#[path = "metrics_tests.rs"]
+mod tests;

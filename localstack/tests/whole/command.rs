@@ -1,6 +1,6 @@
 //! `callboard preview` against a preview that runs, as a person uses it.
 
-use crate::previews::{get, is_gone, running};
+use crate::previews::{get, is_gone, ports, running};
 use crate::scene::Scene;
 use protocol::preview::Preview;
 use rules::preview::State;
@@ -27,13 +27,18 @@ fn said(scene: &Scene, args: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_lists_opens_extends_reads_and_destroys_a_preview() {
-    let Some((scene, build, shown)) = running(&[], false, "").await else { return };
+    let metrics = format!("127.0.0.1:{}", ports().0);
+    let Some((scene, build, shown)) = running(&["--metrics-addr", &metrics], false, "").await else { return };
     let (id, url) = (shown.id.to_string(), shown.url.clone().expect("an address"));
 
     let list = said(&scene, &["preview", "list", "--status", "running"]);
     assert!(list.contains(&id) && list.contains(&url), "{list}");
     assert_eq!(said(&scene, &["preview", "open", &id]), format!("{url}\n"));
     assert_eq!(get(&format!("{}once", said(&scene, &["preview", "open", &id]).trim())).await, "hello from first\n");
+
+    let counted = get(&format!("http://{metrics}/metrics")).await;
+    assert!(counted.contains("callboard_worker_previews{state=\"running\"} 1\n"), "{counted}");
+    assert!(counted.contains("callboard_worker_preview_ports_used 1\n"), "{counted}");
 
     assert!(said(&scene, &["preview", "extend", &id, "--for", "3h"]).contains("lives"));
     let extended: Preview = serde_json::from_str(&said(&scene, &["preview", "show", &id, "--json"])).expect("JSON");

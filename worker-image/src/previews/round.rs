@@ -10,6 +10,7 @@ use super::start;
 use super::users::Users;
 use crate::config::Config;
 use crate::isolation::Isolation;
+use crate::metrics::Metrics;
 use crate::run::Shop;
 use futures::future::join_all;
 use protocol::preview::{PreviewOrder, PreviewReport, PreviewRun, PreviewSync, REPORTS_MAX};
@@ -38,6 +39,8 @@ pub(super) struct Host {
     users: Arc<Users>,
     id: String,
     root: Root,
+    /// None: nobody asks.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Host {
@@ -48,13 +51,14 @@ impl Host {
             users: Arc::clone(&shop.users),
             id: id.to_owned(),
             root: Root::of(&shop.config.place.builds_root)?,
+            metrics: Some(Arc::clone(&shop.metrics)),
         })
     }
 
     /// Of one that only recovers.
     pub(super) fn recovering(config: Config, users: Arc<Users>, id: String) -> io::Result<Self> {
         let root = Root::of(&config.place.builds_root)?;
-        Ok(Self { config, isolation: None, users, id, root })
+        Ok(Self { config, isolation: None, users, id, root, metrics: None })
     }
 
     fn folder(&self, build: Uuid) -> Folder {
@@ -129,7 +133,10 @@ impl Round {
                 self.begin(*build, deed, None);
             }
         }
-        let reports = builds.into_iter().map(|build| self.report(build)).collect();
+        let reports: Vec<PreviewReport> = builds.into_iter().map(|build| self.report(build)).collect();
+        if let Some(metrics) = &self.host.metrics {
+            metrics.previews(&reports, self.host.config.previews.ports);
+        }
         let reports = self.chosen(reports);
         let chosen: BTreeSet<Uuid> = reports.iter().map(|report| report.build_id).collect();
         let others = self.known.iter_mut().filter(|(build, _)| !chosen.contains(build));
