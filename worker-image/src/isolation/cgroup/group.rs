@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The file that names a group's processes, and takes new ones.
 const PROCESSES: &str = "cgroup.procs";
+/// The same for threads, in version 1: to move a whole process, the kernel first waits until none starts or ends anywhere, for 5 ms
+/// and more; a thread moves at once.
+const THREADS: &str = "tasks";
 
 /// The directories of one task's group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +61,13 @@ impl Group {
         Ok(())
     }
 
-    /// Where a process is to go to be in it.
+    /// Where a process of one thread is to go to be in it.
     pub fn doors(&self) -> impl Iterator<Item = PathBuf> {
-        self.distinct().into_iter().map(|directory| directory.join(PROCESSES)).collect::<Vec<_>>().into_iter()
+        let file = match self.version {
+            Version::V1 => THREADS,
+            Version::V2 => PROCESSES,
+        };
+        self.distinct().into_iter().map(|directory| directory.join(file)).collect::<Vec<_>>().into_iter()
     }
 
     /// Whether the kernel ended a process of it for want of memory.
@@ -166,6 +173,8 @@ mod tests {
         let group = Group { version: Version::V2, directories };
         group.make(&LIMITS).unwrap();
         assert_eq!(group.doors().collect::<Vec<_>>(), [directory.join(PROCESSES)]);
+        let of_threads = Group { version: Version::V1, ..group.clone() };
+        assert_eq!(of_threads.doors().collect::<Vec<_>>(), [directory.join("tasks")]);
         let read = |file| fs::read_to_string(directory.join(file)).unwrap();
         assert_eq!([read("memory.max"), read("cpu.max")], ["67108864", "50000 100000"]);
         assert!(!group.ran_out_of_memory());
