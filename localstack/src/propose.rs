@@ -7,8 +7,20 @@ type Proposal = (&'static str, &'static [(&'static str, &'static [&'static str])
 
 const PROPOSALS: [Proposal; 4] = [
     ("Makefile", &[("build", &["make"]), ("test", &["if make -n test >/dev/null 2>&1; then make test; fi"])]),
-    ("Cargo.toml", &[("build", &["cargo build --locked"]), ("test", &["cargo test --locked"])]),
-    ("package.json", &[("install", &["npm ci"]), ("test", &["npm test"])]),
+    (
+        "Cargo.toml",
+        &[
+            ("build", &["if [ -e Cargo.lock ]; then cargo build --locked; else cargo build; fi"]),
+            ("test", &["cargo test --locked"]),
+        ],
+    ),
+    (
+        "package.json",
+        &[
+            ("install", &["if [ -e package-lock.json ]; then npm ci; else npm install; fi"]),
+            ("test", &["npm run test --if-present"]),
+        ],
+    ),
     ("pyproject.toml", &[("test", &["python3 -m unittest discover -v"])]),
 ];
 
@@ -48,6 +60,8 @@ pub fn propose(has: impl Fn(&str) -> bool, url: &str) -> Option<(&'static str, P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::process::Command;
 
     #[test]
     fn each_known_file_gets_a_pipeline_that_may_run() {
@@ -58,6 +72,26 @@ mod tests {
             let read = protocol::pipeline_file::parse(&text, protocol::pipeline_file::Given::default()).unwrap();
             assert_eq!(read.spec, spec);
         }
+    }
+
+    /// What the steps proposed for `file` call, in a repository with these files.
+    fn calls(file: &str, files: &[&str]) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        files.iter().for_each(|file| fs::write(directory.path().join(file), "").unwrap());
+        let (_, spec) = propose(|found| found == file, "https://127.0.0.1:1/r.git").unwrap();
+        let commands: Vec<String> = spec.steps.into_iter().flat_map(|step| step.commands).collect();
+        let tools = "npm() { echo npm \"$@\"; }\ncargo() { echo cargo \"$@\"; }\n";
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", &format!("{tools}{}", commands.join("\n"))]).current_dir(directory.path());
+        String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn versions_are_held_to_a_lock_file_where_there_is_one() {
+        assert_eq!(calls("package.json", &["package-lock.json"]), "npm ci\nnpm run test --if-present\n");
+        assert_eq!(calls("package.json", &[]), "npm install\nnpm run test --if-present\n");
+        assert_eq!(calls("Cargo.toml", &["Cargo.lock"]), "cargo build --locked\ncargo test --locked\n");
+        assert_eq!(calls("Cargo.toml", &[]), "cargo build\ncargo test --locked\n", "the build has written one");
     }
 
     #[test]
