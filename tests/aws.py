@@ -1,5 +1,7 @@
 """What must hold for every template of infra/, without an account. cfn-lint parses them."""
 
+import ipaddress
+import itertools
 import json
 import pathlib
 import re
@@ -15,6 +17,9 @@ FUNCTIONS = sorted(main.parent.parent.name for main in ROOT.glob("functions/*/sr
 STARS = {
     ("template.yaml: NetworkPolicy", "Interfaces", "Resource"): "EC2 can't narrow the Describe calls, and Lambda wants all six",
     ("template.yaml: NetworkPolicy", "NotByCode", "Resource"): "it denies, and a denial is the better the wider it is",
+    ("workers.yaml: InstanceRole", "Endpoint", "Resource"): "AWS knows no resource for this action",
+    ("workers.yaml: InstanceRole", "Instances", "Resource"): "any instance of this one cluster: they get their names when they start",
+    ("workers.yaml: ImagePolicy", "Login", "Resource"): "AWS knows no resource for this action",
 }
 
 # Settings that the template does not make, and why not.
@@ -33,6 +38,27 @@ LEFT_OUT = {
             LEASE_MS HEARTBEAT_EVERY_MS LEASE_GRACE_MS DEADLINE_GRACE_MS QUEUE_EXPIRY_MS KILL_GRACE_MS FENCE_MARGIN_MS LATE_LOGS_MS
             IDEMPOTENCY_MS LOG_CHUNK_BYTES LOG_BATCH_BYTES LOG_CAP_BYTES PREVIEW_SYNC_EVERY_MS PREVIEW_CLEANUP_EVERY_MS
             PREVIEW_RETENTION_MS HOST_LOST_MS HOST_FORGOTTEN_MS
+        """.split()
+    },
+}
+
+# Settings of the worker that the template does not make, and why not.
+WORKER_LEFT_OUT = {
+    "the secret holds the token, and no file does": {"CALLBOARD_WORKER_TOKEN_FILE"},
+    "there is no file in the image, and none is needed": {"CALLBOARD_WORKER_CONFIG", "CALLBOARD_CA_BUNDLE", "CALLBOARD_HOST_ID_FILE"},
+    "the container's name, the network's resolver and the daemon's usual socket will do": {
+        "CALLBOARD_WORKER_NAME", "CALLBOARD_RESOLVER", "DOCKER_HOST"
+    },
+    "the volume is mounted at the default": {"CALLBOARD_BUILDS_ROOT"},
+    "the steps' network holds nothing that they may reach": {"CALLBOARD_EGRESS_ALLOW"},
+    "nothing is to be missing there": {"CALLBOARD_ACCEPT"},
+    "there are no previews, since nothing leads in": {
+        f"CALLBOARD_PREVIEW_{word}" for word in ["PORTS", "ADDRESS", "URL", "START_TIMEOUT", "HEALTH_EVERY_MS"]
+    },
+    "the default will do": {
+        f"CALLBOARD_{word}"
+        for word in """
+            LOG FIRST_UID PROCESSES PULL CLONE_IMAGE SILENT_TIMEOUT KILL_GRACE_MS FENCE_MARGIN_MS LOGS_HOLD_MS FREE_MIB_MIN
         """.split()
     },
 }
@@ -159,6 +185,109 @@ class Alarms(unittest.TestCase):
         self.assertEqual(properties("AWS::CloudWatch::Alarm")["ReaperSilentAlarm"]["TreatMissingData"], "breaching")
 
 
+class Workers(unittest.TestCase):
+    template = TEMPLATES["workers.yaml"]
+    task = template["Resources"]["Task"]["Properties"]
+    worker = task["ContainerDefinitions"][0]
+
+    def default(self, name):
+        return self.template["Parameters"][name]["Default"]
+
+    def made(self):
+        """Name and value of each setting, also of those that a condition makes."""
+        chosen = [one["Fn::If"][1] if "Fn::If" in one else one for one in self.worker["Environment"]]
+        return {one["Name"]: one["Value"] for one in chosen}
+
+    def test_their_network_leads_to_the_internet_and_nowhere_else(self):
+        routes = properties("AWS::EC2::Route")
+        ends = {name: (route["DestinationCidrBlock"], {key for key in route if key.endswith("Id")}) for name, route in routes.items()}
+        everywhere = "0.0.0.0/0"
+        table = "RouteTableId"
+        self.assertEqual(ends, {"PublicRoute": (everywhere, {table, "GatewayId"}), "PrivateRoute": (everywhere, {table, "NatGatewayId"})})
+        self.assertEqual((routes["PublicRoute"]["GatewayId"], routes["PrivateRoute"]["NatGatewayId"]), ({"Ref": "Gateway"}, {"Ref": "Nat"}))
+
+    def test_no_network_security_group_or_database_comes_from_elsewhere(self):
+        for name, parameter in self.template["Parameters"].items():
+            self.assertIn(parameter["Type"], ["String", "Number", "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"], name)
+        self.assertFalse([text for text in texts(self.template) if "ImportValue" in text or "5432" in text or "database" in text.lower()])
+        for name, resource in self.template["Resources"].items():
+            self.assertNotIn("Fn::ImportValue", json.dumps(resource, default=str), name)
+            if "VpcId" in resource["Properties"]:
+                self.assertEqual(resource["Properties"]["VpcId"], {"Ref": "Vpc"}, name)
+
+    def test_nobody_calls_them_and_they_have_tcp_only(self):
+        group = self.template["Resources"]["WorkersSecurityGroup"]["Properties"]
+        self.assertNotIn("SecurityGroupIngress", group)
+        self.assertEqual([rule["IpProtocol"] for rule in group["SecurityGroupEgress"]], ["tcp"])
+
+    def test_instances_have_no_public_address_and_keep_their_rights_from_containers(self):
+        self.assertEqual(self.template["Resources"]["Instances"]["Properties"]["VPCZoneIdentifier"], [{"Ref": "SubnetA"}, {"Ref": "SubnetB"}])
+        for subnet in ["SubnetA", "SubnetB"]:
+            table = self.template["Resources"][f"{subnet}Routes"]["Properties"]["RouteTableId"]
+            self.assertEqual(table, {"Ref": "PrivateRoutes"})
+        data = self.template["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]
+        self.assertEqual(data["MetadataOptions"], {"HttpTokens": "required", "HttpPutResponseHopLimit": 1})
+        self.assertNotIn("NetworkInterfaces", data)
+        # One hop is one too few for a container only where it has a network of its own.
+        self.assertEqual(self.task["NetworkMode"], "bridge")
+
+    def test_the_names_of_settings_are_those_that_the_worker_reads(self):
+        read = set()
+        for path in ROOT.glob("worker-image/src/**/*.rs"):
+            read.update(re.findall(r'(?:env = |const TOKEN: &str = |try_from_env\()"([A-Z_]+)"', path.read_text()))
+        made = set(self.made()) | {secret["Name"] for secret in self.worker["Secrets"]}
+        self.assertEqual(made - read, set(), "nothing reads them")
+        self.assertEqual(read - made, set().union(*WORKER_LEFT_OUT.values()), "they are not made, or left out and made")
+
+    def test_the_token_is_a_secret(self):
+        self.assertEqual(self.worker["Secrets"], [{"Name": "CALLBOARD_WORKER_TOKEN", "ValueFrom": {"Ref": "TokenSecretArn"}}])
+        self.assertFalse([name for name in self.made() if "TOKEN" in name])
+        self.assertFalse([text for text in texts(self.template) if "{{resolve:" in text])
+        self.assertNotIn("TaskRoleArn", self.task)
+
+    def test_they_log_to_a_group_of_this_template(self):
+        options = self.worker["LogConfiguration"]["Options"]
+        self.assertEqual(options["awslogs-group"], {"Ref": "WorkerLog"})
+
+    def test_they_are_where_sandboxes_work(self):
+        self.assertEqual((self.task["RequiresCompatibilities"], self.worker["Privileged"], self.worker["User"]), (["EC2"], True, "0"))
+        self.assertIs(self.worker["LinuxParameters"]["InitProcessEnabled"], False)
+        paths = {volume["Host"]["SourcePath"] for volume in self.task["Volumes"]}
+        self.assertEqual({mount["ContainerPath"] for mount in self.worker["MountPoints"]}, paths)
+        source = (ROOT / "worker-image/src/cli/mod.rs").read_text()
+        source += "".join(path.read_text() for path in (ROOT / "worker-image/src/cli").glob("[!m]*.rs"))
+        self.assertEqual(paths, {
+            re.search(r'"CALLBOARD_BUILDS_ROOT", default_value = "([^"]+)"', source)[1],
+            re.search(r'"DOCKER_HOST", default_value = "unix://([^"]+)"', source)[1],
+        })
+
+    def test_the_stop_timeout_lasts_for_the_longest_drain_the_grace_and_the_last_logs(self):
+        source = (ROOT / "worker-image/src/cli/run.rs").read_text()
+        waits = [re.search(rf'"CALLBOARD_{name}", default_value_t = ([0-9_]+)', source)[1] for name in ["KILL_GRACE_MS", "LOGS_HOLD_MS"]]
+        longest = self.template["Parameters"]["DrainSeconds"]["MaxValue"] + sum(map(int, waits)) / 1000
+        self.assertGreater(self.worker["StopTimeout"], longest)
+
+    def test_there_can_be_none_and_by_default_one_with_many_slots_that_fit(self):
+        count = self.template["Parameters"]["DesiredCount"]
+        self.assertEqual((count["MinValue"], count["Default"], self.default("Slots")), (0, 1, 8))
+        self.assertEqual(self.template["Resources"]["Instances"]["Properties"]["MinSize"], "0")
+        self.assertGreaterEqual(self.default("InstancesMax"), 2 * count["Default"])
+        self.assertLess(self.default("Slots") * self.default("DiskMib"), self.default("VolumeGib") * 1024)
+
+    def test_a_deployment_that_fails_is_taken_back_and_each_worker_is_alone_on_its_instance(self):
+        service = self.template["Resources"]["Service"]["Properties"]
+        self.assertEqual(service["DeploymentConfiguration"]["DeploymentCircuitBreaker"], {"Enable": True, "Rollback": True})
+        self.assertEqual(service["PlacementConstraints"], [{"Type": "distinctInstance"}])
+        # Without it a worker that ends at once counts as deployed.
+        self.assertEqual(self.worker["HealthCheck"]["Command"][-1], "health")
+
+    def test_spot_is_asked_for_by_the_parameter_and_drains(self):
+        mixed = self.template["Resources"]["Instances"]["Properties"]["MixedInstancesPolicy"]["InstancesDistribution"]
+        self.assertEqual(mixed["OnDemandPercentageAboveBaseCapacity"], {"Fn::If": ["IsSpot", 0, 100]})
+        (script,) = texts(self.template["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["UserData"])
+        self.assertIn("ECS_ENABLE_SPOT_INSTANCE_DRAINING=true\n", script)
+
+
 class Templates(unittest.TestCase):
     def test_every_log_group_has_a_retention(self):
         groups = list(resources("AWS::Logs::LogGroup"))
@@ -189,24 +318,35 @@ class Templates(unittest.TestCase):
         for name, permission in resources("AWS::Lambda::Permission"):
             self.assertFalse([text for text in texts(permission) if "*" in text], name)
 
+    def test_no_network_is_joined_to_another(self):
+        apart = re.compile("AWS::EC2::(VPCPeering|TransitGateway|VPN|VPCEndpoint|SecurityGroup(In|E)gress)|AWS::(VpcLattice|NetworkManager|RAM)::")
+        for template, parsed in TEMPLATES.items():
+            for name, resource in parsed["Resources"].items():
+                self.assertIsNone(apart.match(resource["Type"]), f"{template}: {name}")
+        networks = [ipaddress.ip_network(t["Parameters"]["NetworkCidr"]["Default"]) for t in TEMPLATES.values() if "NetworkCidr" in t["Parameters"]]
+        self.assertEqual([a.overlaps(b) for a, b in itertools.combinations(networks, 2)], [False])
+
     def test_nothing_leads_in_from_outside_or_out(self):
-        ways = ["InternetGateway", "EgressOnlyInternetGateway", "NatGateway", "Route", "VPCPeeringConnection"]
-        for kind in [*ways, "SecurityGroupIngress", "SecurityGroupEgress"]:
-            self.assertEqual(list(resources(f"AWS::EC2::{kind}")), [])
+        ways = ["InternetGateway", "EgressOnlyInternetGateway", "NatGateway", "Route"]
+        for kind in ways:
+            self.assertEqual([name for name, _ in resources(f"AWS::EC2::{kind}") if not name.startswith("workers.yaml: ")], [])
         for name, subnet in resources("AWS::EC2::Subnet"):
             self.assertIs(subnet["Properties"]["MapPublicIpOnLaunch"], False, name)
         for name, group in resources("AWS::EC2::SecurityGroup"):
             for rule in group["Properties"].get("SecurityGroupIngress", []):
                 self.assertIn("SourceSecurityGroupId", rule, name)
             for rule in group["Properties"].get("SecurityGroupEgress", []):
-                self.assertEqual(rule["CidrIp"], {"Ref": "NetworkCidr"}, name)
+                if not name.startswith("workers.yaml: "):
+                    self.assertEqual(rule["CidrIp"], {"Ref": "NetworkCidr"}, name)
 
     def test_names_carry_the_stack_and_the_region(self):
         kinds = ["Function", "Role", "ManagedPolicy", "LogGroup", "Queue", "Group", "Alarm", ""]
+        kinds += ["Cluster", "Service", "AutoScalingGroup", "LaunchTemplate"]
         named = {f"{kind}Name" for kind in kinds} | {"DBClusterIdentifier"}
         for template, parsed in TEMPLATES.items():
             for name, resource in parsed["Resources"].items():
-                for key in named & set(resource["Properties"]):
+                own = {"Family"} if resource["Type"] == "AWS::ECS::TaskDefinition" else set()
+                for key in (named | own) & set(resource["Properties"]):
                     value = resource["Properties"][key]
                     if "Ref" not in value:
                         self.assertRegex(value["Fn::Sub"], r"\$\{AWS::StackName\}.*\$\{AWS::Region\}", f"{template}: {name}")
