@@ -22,8 +22,7 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
     let Taken { build, workspace, spec, .. } = taken;
     let mut opened = shell.open(workspace, taken.sealed);
     let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
-    let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
-    let registry_secrets = spec.registry_secrets.into_iter().filter_map(of_registry).collect();
+    let registry_secrets = Shell::by_registry(spec.registry_secrets, &opened);
     opened.retain(|name, _| spec.secrets.contains(name));
     let (on_cancel, steps) = spec.steps.into_iter().partition(|step| step.on_cancel);
     let timing = &shell.config.timing;

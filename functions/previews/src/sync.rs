@@ -226,10 +226,8 @@ async fn with_runs(
 /// hidden so goes to the host all the same, to be masked.
 fn opened(shell: &Shell, run: Run) -> PreviewRun {
     let Run { workspace, spec, mut env, sealed, named, registry_secrets, .. } = run;
-    let opened = shell.open(workspace, sealed);
-    let of_registry = |(registry, name)| Some((registry, opened.get(&name)?.clone()));
-    let registry_secrets = registry_secrets.into_iter().filter_map(of_registry).collect();
-    let mut secrets = opened;
+    let mut secrets = shell.open(workspace, sealed);
+    let registry_secrets = Shell::by_registry(registry_secrets, &secrets);
     secrets.retain(|name, _| named.contains(name));
     env.retain(|name, _| !secrets.contains_key(name));
     env.extend(spec.env);

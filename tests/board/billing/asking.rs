@@ -1,7 +1,8 @@
 //! When the service is asked again, and whose answer counts where several cross.
 
 use super::{PATIENCE, back_off, billed, failures, pass, shown, submit};
-use crate::reference::{Manner, plan};
+use crate::Board;
+use crate::reference::{Manner, Service, plan};
 use futures::future::join_all;
 use serde_json::Value;
 use std::time::Duration;
@@ -117,10 +118,10 @@ async fn a_question_that_nobody_finished_is_asked_again() {
     assert_eq!(shown(&board, &board.api).await["limits"]["pending_max"], 9);
 }
 
-#[tokio::test]
-async fn of_two_answers_that_cross_the_later_questions_stays() {
+/// A workspace that is asked for twice, where the first answer, in the manner `slow`, comes after the second; and the answers to both submits.
+async fn crossing(slow: Manner) -> (Service, Board, String, [u16; 2]) {
     let (service, board) = billed(PATIENCE).await;
-    service.set("new", Manner::Slow(plan(1000, 4, 1)));
+    service.set("new", slow);
     let api = board.tenant("new", Value::Null).await;
     let later = async {
         service.until_asked("new", 1).await;
@@ -131,24 +132,20 @@ async fn of_two_answers_that_cross_the_later_questions_stays() {
         second
     };
     let (first, second) = futures::join!(submit(&board, &api), later);
-    assert_eq!((first.status.as_u16(), second.status.as_u16(), service.asked("new")), (201, 201, 2));
+    let statuses = [first.status.as_u16(), second.status.as_u16()];
+    (service, board, api, statuses)
+}
+
+#[tokio::test]
+async fn of_two_answers_that_cross_the_later_questions_stays() {
+    let (service, board, api, statuses) = crossing(Manner::Slow(plan(1000, 4, 1))).await;
+    assert_eq!((statuses, service.asked("new")), ([201, 201], 2));
     assert_eq!(shown(&board, &api).await["limits"]["pending_max"], 9);
 }
 
 #[tokio::test]
 async fn a_failure_that_comes_late_does_not_undo_a_later_success() {
-    let (service, board) = billed(PATIENCE).await;
-    service.set("new", Manner::Slow("nonsense".into()));
-    let api = board.tenant("new", Value::Null).await;
-    let later = async {
-        service.until_asked("new", 1).await;
-        board.execute("select pg_sleep(0.002)").await;
-        service.set("new", Manner::Says(plan(1000, 4, 9)));
-        let second = submit(&board, &api).await;
-        service.let_go(1);
-        second
-    };
-    let (first, second) = futures::join!(submit(&board, &api), later);
-    assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 201), "by the plan that came meanwhile");
+    let (_service, board, _, statuses) = crossing(Manner::Slow("nonsense".into())).await;
+    assert_eq!(statuses, [201, 201], "by the plan that came meanwhile");
     assert_eq!(failures(&board, "new").await, 0);
 }

@@ -36,6 +36,12 @@ impl Shell {
         Ok(Self { store, config: Arc::new(config), seal, billing })
     }
 
+    /// What registries are shown: `named` are secrets' names by registry. One that is not among `opened` is left out.
+    #[must_use]
+    pub fn by_registry(named: BTreeMap<String, String>, opened: &BTreeMap<String, Secret>) -> BTreeMap<String, Secret> {
+        named.into_iter().filter_map(|(registry, name)| Some((registry, opened.get(&name)?.clone()))).collect()
+    }
+
     /// Opens a workspace's secrets for the worker that is to have them. One that can't be opened is left out, and the logs say so.
     #[must_use]
     pub fn open(&self, workspace: Uuid, sealed: Vec<store::claims::Sealed>) -> BTreeMap<String, Secret> {
