@@ -3,6 +3,7 @@
 //! Nothing here ever makes a step wait: what the board does not take is spooled to disk within a bound, and what goes
 //! past the bound is counted and named in a marker.
 
+mod asides;
 mod cue;
 mod cut;
 mod journal;
@@ -11,6 +12,7 @@ mod read;
 mod ship;
 mod spool;
 
+pub use asides::Place;
 pub use cue::Cue;
 pub use cut::{cut, whole_chars};
 pub use journal::Journal;
