@@ -1,7 +1,8 @@
 //! Reads a task's output as bytes, masks it, and hands whole characters on: a build's to its journal.
 
 use super::asides::Place;
-use super::cue::{Cue, Cues};
+use super::commands::Commands;
+use super::cue::{Cues, Piece};
 use super::cut::whole_chars;
 use super::journal::Journal;
 use crate::clock::{Boot, millis};
@@ -109,16 +110,17 @@ impl Reading {
     }
 }
 
-/// Begins to read `from`, in which `cue` stands before what is to begin a line. What is not `shown` goes to the tail only.
+/// Begins to read `from`, in which the cues of `commands` stand. What is not `shown` goes to the tail only.
 pub fn read(
     from: impl AsyncRead + Send + Unpin + 'static,
     sink: Sink,
     stream: Stream,
-    cue: Option<Cue>,
+    commands: Option<Arc<Commands>>,
     shown: bool,
 ) -> Reading {
     let masks = Arc::clone(&sink.masks);
-    begin(from, masks, cue, ToJournal { sink, shown: shown.then_some(stream) })
+    let cued = commands.map(|commands| Cued { cues: Cues::new(commands.cue().clone()), commands, stream });
+    begin(from, masks, cued, ToJournal { sink, shown: shown.then_some(stream) })
 }
 
 /// Begins to read `from`.
@@ -129,13 +131,13 @@ pub fn read_to(from: impl AsyncRead + Send + Unpin + 'static, masks: Arc<Masks>,
 fn begin(
     from: impl AsyncRead + Send + Unpin + 'static,
     masks: Arc<Masks>,
-    cue: Option<Cue>,
+    cued: Option<Cued>,
     outlet: impl Outlet,
 ) -> Reading {
     let (enough, tail) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
     let passing = Passing {
         outlet,
-        cues: cue.map(Cues::new),
+        cued,
         masker: Masker::new(masks),
         begun: Vec::new(),
         within_line: false,
@@ -145,10 +147,17 @@ fn begin(
     Reading { task, enough, tail }
 }
 
+/// One stream of a step whose commands are told.
+struct Cued {
+    cues: Cues,
+    commands: Arc<Commands>,
+    stream: Stream,
+}
+
 /// What lies between the pipe and the outlet.
 struct Passing<O> {
     outlet: O,
-    cues: Option<Cues>,
+    cued: Option<Cued>,
     masker: Masker,
     /// The first bytes of a character whose last ones are not read yet.
     begun: Vec<u8>,
@@ -176,15 +185,42 @@ impl<O: Outlet> Passing<O> {
                 break;
             }
             self.outlet.seen();
-            let masked = match &mut self.cues {
-                Some(cues) => self.masker.push(&cues.push(&buffer[..read])),
-                None => self.masker.push(&buffer[..read]),
-            };
-            self.pass(&masked, false);
+            self.take(&buffer[..read], &enough).await;
         }
-        let begun = self.cues.as_mut().map(Cues::finish).unwrap_or_default();
+        let begun = self.cued.as_mut().map(|cued| cued.cues.finish()).unwrap_or_default();
         let rest = [self.masker.push(&begun), self.masker.finish()].concat();
         self.pass(&rest, true);
+        if let Some(Cued { commands, stream, .. }) = &self.cued {
+            commands.end(*stream);
+        }
+    }
+
+    async fn take(&mut self, bytes: &[u8], enough: &CancellationToken) {
+        let pieces = match &mut self.cued {
+            Some(cued) => cued.cues.push(bytes),
+            None => vec![Piece::Bytes(bytes.to_vec())],
+        };
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => {
+                    let masked = self.masker.push(&bytes);
+                    self.pass(&masked, false);
+                }
+                Piece::Command(number) => self.command(number, enough).await,
+            }
+        }
+    }
+
+    /// What was written before a command is shown before it; behind it, a line begins.
+    async fn command(&mut self, number: usize, enough: &CancellationToken) {
+        let rest = self.masker.finish();
+        self.pass(&rest, true);
+        if let Some(Cued { commands, stream, .. }) = &self.cued {
+            tokio::select! {
+                () = commands.come(*stream, number) => {}
+                () = enough.cancelled() => {}
+            }
+        }
     }
 
     fn pass(&mut self, bytes: &[u8], ended: bool) {
@@ -196,7 +232,7 @@ impl<O: Outlet> Passing<O> {
         let surplus = tail.len().saturating_sub(TAIL_BYTES);
         tail.drain(..surplus);
         drop(tail);
-        self.within_line = bytes.last().map_or(self.within_line, |last| *last != b'\n');
+        self.within_line = !ended && bytes.last().map_or(self.within_line, |last| *last != b'\n');
         let place = if ended { Place::Begin } else { self.place() };
         self.outlet.take(&bytes, place);
     }
