@@ -29,3 +29,4 @@ mod round_trips;
 mod routing;
 mod silence;
 mod sweeps;
+mod workers;
