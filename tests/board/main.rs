@@ -27,5 +27,7 @@ mod previews;
 mod races;
 mod round_trips;
 mod routing;
+mod senders;
 mod silence;
 mod sweeps;
+mod workers;
