@@ -110,7 +110,8 @@ fn tell(format: LogFormat) {
 fn examine(args: &DoctorArgs, descriptors: u64) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
     let examined = args.place().and_then(|place| {
-        Ok(runtime?.block_on(doctor::examine(&place, args.isolation(), args.slots, descriptors, args.accepted())))
+        let (isolation, previews, accepted) = (args.isolation(), args.previews(), args.accepted());
+        Ok(runtime?.block_on(doctor::examine(&place, isolation, args.slots, descriptors, &previews, accepted)))
     });
     let examined = match examined {
         Ok(examined) => examined,
