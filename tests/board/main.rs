@@ -12,6 +12,7 @@ mod billing;
 mod board;
 mod bodies;
 mod boundaries;
+mod cancels;
 mod checks;
 mod claims;
 mod database;

@@ -4,7 +4,9 @@ use crate::isolation::bubblewrap::path_variable;
 use crate::isolation::plan::Env;
 use crate::logs::Cue;
 use protocol::pipeline::Step;
-use protocol::worker::Job;
+use protocol::worker::{Job, Secret};
+use rules::variables::{Origin, environment};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
@@ -72,16 +74,24 @@ pub fn base_env(job: &Job) -> Env {
     env
 }
 
-/// The environment of `step`: of two variables of one name the step's own wins, then a secret, then the build's.
+/// The environment of `step`.
 #[must_use]
 pub fn step_env(job: &Job, step: &Step, commit: &str) -> Env {
-    let mut env = base_env(job);
-    env.insert("CALLBOARD_COMMIT".into(), commit.into());
-    env.insert("CALLBOARD_STEP".into(), step.name.clone());
-    env.extend(job.env.clone());
-    env.extend(job.secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())));
-    env.extend(step.env.clone());
-    env
+    let mut ours = base_env(job);
+    ours.insert("CALLBOARD_COMMIT".into(), commit.into());
+    ours.insert("CALLBOARD_STEP".into(), step.name.clone());
+    environment([
+        (Origin::Callboard, ours),
+        (Origin::Build, job.env.clone()),
+        (Origin::Secret, values(&job.secrets)),
+        (Origin::Own, step.env.clone()),
+    ])
+}
+
+/// Secrets as variables.
+#[must_use]
+pub fn values(secrets: &BTreeMap<String, Secret>) -> Env {
+    secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())).collect()
 }
 
 #[cfg(test)]

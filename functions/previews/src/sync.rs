@@ -5,10 +5,12 @@
 use axum::extract::State;
 use edge::{Json, Rejection, Shell, WorkerToken};
 use protocol::Problem;
+use protocol::pipeline::Env;
 use protocol::preview::{
     LOG_TAIL_MAX_BYTES, PreviewOrder, PreviewOrders, PreviewReport, PreviewRun, PreviewSync, REPORTS_MAX,
 };
 use rules::preview::{Next, Order, Said, Seen, order, take_in};
+use rules::variables::{Origin, environment};
 use std::collections::{BTreeMap, BTreeSet};
 use store::preview_syncs::{self, Change, Host, Known, Run};
 use uuid::Uuid;
@@ -222,15 +224,16 @@ async fn with_runs(
     Ok(orders)
 }
 
-/// As for a step: of two of one name the preview's own variable wins, then a secret, then the build's variable. A secret that is
-/// hidden so goes to the host all the same, to be masked.
+/// As for a step. A secret that is hidden by the preview's own variable goes to the host all the same, to be masked.
 fn opened(shell: &Shell, run: Run) -> PreviewRun {
-    let Run { workspace, spec, mut env, sealed, named, registry_secrets, .. } = run;
+    let Run { workspace, spec, env, sealed, named, registry_secrets, .. } = run;
     let mut secrets = shell.open(workspace, sealed);
     let registry_secrets = Shell::by_registry(registry_secrets, &secrets);
     secrets.retain(|name, _| named.contains(name));
-    env.retain(|name, _| !secrets.contains_key(name));
-    env.extend(spec.env);
+    let open = |env: Env| env.into_iter().map(|(name, value)| (name, Some(value))).collect();
+    let hidden = secrets.keys().map(|name| (name.clone(), None)).collect();
+    let won = environment([(Origin::Build, open(env)), (Origin::Secret, hidden), (Origin::Own, open(spec.env))]);
+    let env = won.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     PreviewRun {
         image: spec.image,
         commands: spec.commands,

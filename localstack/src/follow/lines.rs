@@ -75,7 +75,7 @@ impl<W: Write> Lines<W> {
             let since = build.started_at.unwrap_or(build.created_at);
             let seconds = u64::try_from((now() - since).whole_seconds()).unwrap_or(0);
             let spinner = SPINNER[self.ticks % SPINNER.len()];
-            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref(), now()), clock(seconds));
+            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref()), clock(seconds));
             let line = self.paint.bold(&fit(&line, columns.saturating_sub(1)));
             if line != self.drawn {
                 write!(self.out, "{ERASE}{line}")?;
@@ -89,8 +89,8 @@ impl<W: Write> Lines<W> {
     fn say(&mut self) -> io::Result<()> {
         let Some(build) = self.build.as_ref().filter(|_| self.live.is_none()) else { return Ok(()) };
         let words = match build.status {
-            Status::Pending => now_at(build, None, now()),
-            Status::Running if build.cancel_requested => now_at(build, None, now()),
+            Status::Pending => now_at(build, None),
+            Status::Running if build.cancel_requested => now_at(build, None),
             Status::Running => "running".into(),
             Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => return Ok(()),
         };
