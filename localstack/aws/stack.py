@@ -82,7 +82,7 @@ class Stack:
     def environment(self):
         """For infra's scripts."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        return clean | CREDENTIALS | {"AWS_ENDPOINT_URL": self.endpoint}
+        return clean | CREDENTIALS | {"AWS_ENDPOINT_URL": self.endpoint, "TMPDIR": str(self.directory)}
 
     def script(self, name, *arguments):
         """The command of one of infra's scripts."""

@@ -56,7 +56,9 @@ def main():
     ask = asked()
     ask.dir = ask.dir.absolute()
     held = lock(ask.dir)
-    signal.signal(signal.SIGTERM, stop)
+    # Python leaves SIGINT alone where a shell has started it in the background.
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        signal.signal(number, stop)
     try:
         code = run(ask)
     except KeyboardInterrupt:

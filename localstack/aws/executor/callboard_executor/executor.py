@@ -92,6 +92,8 @@ class ProcessExecutor(RuntimeExecutor):
     def _begin(self):
         """Starts the process and waits until it asks for an event."""
         self.api = RuntimeApi()
+        # A new version of the settings has the code of the old one, whose end has taken it away.
+        self.function_version.config.code.prepare_for_execution()
         code = str(self.function_version.config.code.get_unzipped_code_location())
         bootstrap = os.path.join(code, "bootstrap")
         os.chmod(bootstrap, 0o755)
