@@ -1,4 +1,7 @@
-"""What is secret, in Secrets Manager only: it goes there by the SDK, never through an argument, a parameter or this machine's disk."""
+"""What is secret, in Secrets Manager: it goes there by the SDK, never through an argument or a parameter.
+
+On this machine's disk only the operator's first token is for a moment, in the file that `callboard migrate` writes for its owner alone.
+"""
 
 import json
 import secrets as dice

@@ -69,7 +69,7 @@ class Board:
     def must(self, method, path, body=None):
         status, answer = self.call(method, path, body)
         if status >= 400:
-            raise Stop(f"the board answers {method} {path} with {status}: {answer.get('message') or answer.get('error') or 'it does not say why'}")
+            raise Stop(f"the board answers {method} {path} with {status}: {answer.get('detail') or answer.get('code') or 'it does not say why'}")
         return answer
 
 
@@ -107,7 +107,7 @@ def first(account, url):
 
 
 def make_workspace(board):
-    names = [one.get("slug") or one.get("name") for one in board.must("GET", "/api/v1/admin/workspaces")["workspaces"]]
+    names = [one["slug"] for one in board.must("GET", "/api/v1/admin/workspaces")["workspaces"]]
     if WORKSPACE in names:
         say("workspace", f"{WORKSPACE} is as it was")
     else:

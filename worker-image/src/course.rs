@@ -119,7 +119,7 @@ impl Course<'_> {
         if let Some(exceeded) = done.exceeded.filter(|_| done.code != 0) {
             return Err(Fail::Limit(exceeded));
         }
-        if done.code != 0 || !clone::is_commit(commit) {
+        if done.code != 0 || !rules::runnable::is_commit(commit) {
             return Err(Fail::Clone(clone::complaint(&done.stderr)));
         }
         sink.say(&format!("Checked out {commit} after {}", seconds(done.took)));

@@ -5,12 +5,11 @@
 use axum::extract::State;
 use edge::{Json, Rejection, Shell, WorkerToken};
 use protocol::Problem;
-use protocol::pipeline::Env;
 use protocol::preview::{
     LOG_TAIL_MAX_BYTES, PreviewOrder, PreviewOrders, PreviewReport, PreviewRun, PreviewSync, REPORTS_MAX,
 };
 use rules::preview::{Next, Order, Said, Seen, order, take_in};
-use rules::variables::{Origin, environment};
+use rules::variables::{Origin, winners};
 use std::collections::{BTreeMap, BTreeSet};
 use store::preview_syncs::{self, Change, Host, Known, Run};
 use uuid::Uuid;
@@ -230,10 +229,11 @@ fn opened(shell: &Shell, run: Run) -> PreviewRun {
     let mut secrets = shell.open(workspace, sealed);
     let registry_secrets = Shell::by_registry(registry_secrets, &secrets);
     secrets.retain(|name, _| named.contains(name));
-    let open = |env: Env| env.into_iter().map(|(name, value)| (name, Some(value))).collect();
-    let hidden = secrets.keys().map(|name| (name.clone(), None)).collect();
-    let won = environment([(Origin::Build, open(env)), (Origin::Secret, hidden), (Origin::Own, open(spec.env))]);
-    let env = won.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    // Only that a secret wins is asked here; its value goes by itself.
+    let hiding = secrets.keys().map(|name| (name.clone(), String::new())).collect();
+    let won = winners([(Origin::Build, env), (Origin::Secret, hiding), (Origin::Own, spec.env)]);
+    let env = won.into_iter().filter(|(_, (origin, _))| *origin != Origin::Secret);
+    let env = env.map(|(name, (_, value))| (name, value)).collect();
     PreviewRun {
         image: spec.image,
         commands: spec.commands,
