@@ -25,6 +25,7 @@ with queues as (
     set pending = q.pending + excluded.pending, head_number = coalesce(q.head_number, excluded.head_number),
         head_seconds = coalesce(q.head_seconds, excluded.head_seconds), open = excluded.open
 )
-update workspaces w set pending = w.pending + n.pending
-from (select workspace_id, count(*) as pending from new group by workspace_id) n
+update workspaces w set pending = w.pending + n.pending, has_closed = w.has_closed or n.closed
+from (select n.workspace_id, count(*) as pending, bool_or(p.running_max = 0) as closed
+    from new n join plans p on p.workspace_id = n.workspace_id group by n.workspace_id) n
 where w.id = n.workspace_id;

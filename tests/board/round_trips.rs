@@ -60,6 +60,22 @@ async fn a_claim_of_nothing_costs_one_statement() {
 }
 
 #[tokio::test]
+async fn a_sweep_looks_for_previews_only_where_there_can_be_some() {
+    let board = Board::new().await;
+    if !is_counting(&board).await {
+        return;
+    }
+    let _ = board.sweep().await;
+    let without = count(&board, board.sweep()).await;
+    let host = "insert into preview_hosts (token_id, host_id, first_port, last_port, synced_at)
+        select id, 'h9', 8100, 8199, clock_timestamp() from tokens where kind = 'worker' limit 1";
+    board.execute(host).await;
+    let with = count(&board, board.sweep()).await;
+    println!("an idle sweep: {without} statements without previews, {with} with a host of some");
+    assert!(without < with, "{without} and {with}");
+}
+
+#[tokio::test]
 async fn a_heartbeat_changes_nothing_that_is_in_an_index() {
     let board = Board::new().await;
     let changed = ["lease_expires_at", "phase", "last_output_age_ms"];

@@ -21,7 +21,9 @@ pub(crate) async fn tend(shell: &Shell, asked: Asked, swept: &mut Swept) -> Resu
             return Ok(());
         }
     }
-    cleanup::note(&shell.store).await?;
+    if !cleanup::note(&shell.store).await? {
+        return Ok(());
+    }
     if !swept.paused {
         swept.previews_lost += all(shell, Kind::LoseHosts).await?;
         all(shell, Kind::ConfirmForgotten).await?;

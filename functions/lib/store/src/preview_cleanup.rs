@@ -23,14 +23,18 @@ pub async fn last(store: &Store) -> Result<(Option<Timestamp>, Timestamp), Error
     Ok((row.last_ms.map(Timestamp), Timestamp(row.now_ms)))
 }
 
-/// Notes that a clean-up begins.
+/// Notes that a clean-up begins. Whether there is a preview or a host of some, so that there can be something to clean up.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn note(store: &Store) -> Result<(), Error> {
-    sqlx::query!("update sweeps set previews_at = clock_timestamp()").execute(&store.pool).await?;
-    Ok(())
+pub async fn note(store: &Store) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"update sweeps set previews_at = clock_timestamp()
+           returning exists (select from previews) or exists (select from preview_hosts) as "any!""#
+    )
+    .fetch_one(&store.pool)
+    .await?)
 }
 
 /// Lets one batch of running previews expire whose time is over. How many.
