@@ -3,10 +3,10 @@
 use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
-use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::names;
+use crate::isolation::{Isolation, NetworkOf};
 use crate::logs::Sink;
-use crate::network::{Network, WayOut};
+use crate::network::{Coming, Contained, Network, WayOut};
 use crate::site::Site;
 use protocol::worker::Job;
 use std::collections::BTreeSet;
@@ -20,29 +20,39 @@ const REFUSALS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Equipped {
     proxy: Proxy,
-    /// None if tasks reach the proxy by its socket alone.
-    network: Option<Network>,
+    sandboxes: Option<Network>,
+    containers: Option<Coming>,
 }
 
 impl Equipped {
     /// The build's way out.
     #[must_use]
     pub fn way_out(&self) -> WayOut {
-        self.network.as_ref().map_or(WayOut::Socket, |network| WayOut::Network(network.inside))
+        WayOut {
+            sandboxes: self.sandboxes.as_ref().map(|network| network.inside),
+            containers: self.containers.as_ref().map(Coming::awaited),
+        }
     }
 
     /// Ends all, and waits until it is gone.
     pub async fn end(self) {
-        let network = async {
-            if let Some(network) = self.network {
+        let sandboxes = async {
+            if let Some(network) = self.sandboxes {
                 network.end().await;
             }
         };
-        tokio::join!(network, self.proxy.end());
+        let containers = async {
+            if let Some(network) = self.containers {
+                network.end().await;
+            }
+        };
+        tokio::join!(sandboxes, containers);
+        self.proxy.end().await;
     }
 }
 
-/// Writes the certificates, and starts the network, if there is to be one, and its proxy, which end with what is returned.
+/// Writes the certificates, and starts the networks that there are to be, and their proxy, which end with what is returned. That of
+/// containers is not awaited: the clone may need none.
 ///
 /// # Errors
 ///
@@ -70,17 +80,29 @@ pub async fn equip(
         slot,
     };
     let (binary, build, socket, run_as) = (way.binary, way.build.clone(), way.socket.clone(), way.run_as);
-    let network = async {
-        if !isolation.has_networks() {
+    let sandboxes = async {
+        if !isolation.has_sandboxes() {
             return Ok(None);
         }
         Network::start(binary, &build, &socket, run_as, None).await.map(Some)
     };
-    let (proxy, network) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), network)?;
-    if let Some(why) = network.as_ref().and_then(|network| network.weak.as_ref()) {
-        sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
+    let (proxy, sandboxes) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), sandboxes)?;
+    if let Some(why) = sandboxes.as_ref().and_then(|network| network.weak.as_ref()) {
+        say_weak(sink, why);
     }
-    Ok(Equipped { proxy, network })
+    let steps = job.steps.iter().chain(&job.on_cancel);
+    let images: Vec<&str> = steps.map(|step| step.image.as_str()).chain([isolation.clone_image()]).collect();
+    let of = NetworkOf { build: &build, directory: &site.directory, slot, images: &images };
+    let containers = isolation.network(of).map(|orders| {
+        let (binary, build, sink) = (binary.to_path_buf(), build.clone(), sink.clone());
+        let starting = async move { Contained::start(&binary, &build, orders).await };
+        Coming::begin(starting, move |why| say_weak(&sink, why))
+    });
+    Ok(Equipped { proxy, sandboxes, containers })
+}
+
+fn say_weak(sink: &Sink, why: &str) {
+    sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
 }
 
 /// Tells a build's log what was refused: each thing once, and not without end.
