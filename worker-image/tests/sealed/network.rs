@@ -90,6 +90,7 @@ async fn inside_the_namespace(back_end: BackEnd) {
         format!("connect 127.0.0.1 {} board", board.url.rsplit(':').next().unwrap()),
         format!("datagram {ALLOWED} {}", port(allowed)),
         "getent hosts nowhere.test || echo unknown".to_owned(),
+        "getent hosts callboard >/dev/null && echo itself".to_owned(),
         "getent ahostsv4 many.test | grep -c STREAM".to_owned(),
     ];
     let commands: Vec<&str> = [CONNECT, DATAGRAM].into_iter().chain(reaches.iter().map(String::as_str)).collect();
@@ -104,7 +105,7 @@ async fn inside_the_namespace(back_end: BackEnd) {
     }
 }
 
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 12] = [
     "allowed",
     "public",
     "public-by-name",
@@ -115,6 +116,7 @@ const ANSWERS: [&str; 11] = [
     "none",
     "datagram: Connection refused",
     "unknown",
+    "itself",
     "40",
 ];
 

@@ -40,6 +40,8 @@ pub(super) fn orders(docker: &Docker, of: NetworkOf<'_>) -> ContainerOrders {
         // Containers that join have the file of this one.
         dns: Some(vec!["127.0.0.1".into()]),
         dns_search: Some(vec![".".into()]),
+        // Programs that ask after their own host are not to wait for a resolver that does not know it.
+        extra_hosts: Some(vec!["callboard:127.0.0.1".into()]),
         sysctls: Some(sysctls(Path::new("/proc/sys/net/ipv6").exists())),
         ..host
     });
