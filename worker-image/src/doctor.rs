@@ -1,5 +1,7 @@
 //! What a worker needs of its host, and what its back ends give there: found and tried, or the fix in one line.
 
+mod previews;
+
 use crate::config::Place;
 use crate::descriptors;
 use crate::isolation::bubblewrap::{Abilities, Bubblewrap, find};
@@ -7,6 +9,7 @@ use crate::isolation::docker::{Docker, Scope, Settings};
 use crate::isolation::guarantees::{ALL, Column, Given, Guarantee, refused};
 use crate::isolation::{Choice, Isolation};
 use crate::network::Network;
+use crate::previews::settings::Settings as Previews;
 use crate::workplace::{self, Workplace};
 use futures::future::join_all;
 use serde::Serialize;
@@ -53,10 +56,12 @@ pub async fn examine(
     (choice, containers): (Choice, Settings),
     slots: u32,
     descriptors: u64,
+    previews: &Previews,
     accepted: BTreeSet<Guarantee>,
 ) -> Examined {
     let mut host = if choice == Choice::Docker { Vec::new() } else { of_bubblewrap(place).await };
     host.extend([certificates(), builds_root(&place.builds_root), files(slots, descriptors)]);
+    host.extend(previews::of_previews(previews, &place.builds_root));
     let isolation = columns(place, choice, containers, &mut host).await.unwrap_or_else(|why| {
         host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
         Vec::new()
