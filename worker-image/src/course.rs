@@ -222,7 +222,7 @@ fn status(fail: &Fail) -> StepStatus {
     match fail {
         Fail::Stopped(Why::Deadline | Why::StepTimeout | Why::Silent) => StepStatus::TimedOut,
         Fail::Stopped(Why::Cancel(_)) => StepStatus::Cancelled,
-        Fail::Stopped(Why::Lost | Why::Fenced | Why::Shutdown)
+        Fail::Stopped(Why::Lost | Why::Fenced | Why::NetworkLost | Why::Shutdown)
         | Fail::Clone(_)
         | Fail::Image(_)
         | Fail::NeverStarted(_)

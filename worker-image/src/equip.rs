@@ -4,13 +4,17 @@ use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::isolation::bubblewrap::names;
-use crate::isolation::{Isolation, NetworkOf};
+use crate::isolation::plan::ContainerOrders;
+use crate::isolation::{Ended, Isolation, NetworkOf};
 use crate::logs::Sink;
-use crate::network::{Coming, Contained, Network, WayOut};
+use crate::network::{Coming, Contained, Network, News, WayOut};
 use crate::site::Site;
+use crate::stop::{Stop, Why};
+use protocol::pipeline;
 use protocol::worker::Job;
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many refusals a build's log names.
@@ -52,7 +56,7 @@ impl Equipped {
 }
 
 /// Writes the certificates, and starts the networks that there are to be, and their proxy, which end with what is returned. That of
-/// containers is not awaited: the clone may need none.
+/// containers is not awaited: the clone may need none. If that breaks, the build is asked to stop.
 ///
 /// # Errors
 ///
@@ -63,7 +67,7 @@ pub async fn equip(
     job: &Job,
     slot: u32,
     site: &Site,
-    sink: &Sink,
+    (sink, stop): (&Sink, &Stop),
 ) -> io::Result<Equipped> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
@@ -90,15 +94,43 @@ pub async fn equip(
     if let Some(why) = sandboxes.as_ref().and_then(|network| network.weak.as_ref()) {
         say_weak(sink, why);
     }
-    let steps = job.steps.iter().chain(&job.on_cancel);
-    let images: Vec<&str> = steps.map(|step| step.image.as_str()).chain([isolation.clone_image()]).collect();
-    let of = NetworkOf { build: &build, directory: &site.directory, slot, images: &images };
-    let containers = isolation.network(of).map(|orders| {
-        let (binary, build, sink) = (binary.to_path_buf(), build.clone(), sink.clone());
-        let starting = async move { Contained::start(&binary, &build, orders).await };
-        Coming::begin(starting, move |why| say_weak(&sink, why))
-    });
+    let reach_out = job.steps.iter().chain(&job.on_cancel).filter(|step| step.network == pipeline::Network::Isolated);
+    let images: Vec<&str> = reach_out.map(|step| step.image.as_str()).chain([isolation.clone_image()]).collect();
+    let of =
+        NetworkOf { build: &build, directory: &site.directory, slot, images: &images, fence_at: sink.lease.over_at() };
+    let containers = isolation.network(of).map(|orders| beside(binary, &build, orders, sink, stop));
     Ok(Equipped { proxy, sandboxes, containers })
+}
+
+/// The network of a build's containers: without it nothing that a step asks for is found, so the build ends with it.
+fn beside(binary: &Path, build: &str, orders: ContainerOrders, sink: &Sink, stop: &Stop) -> Coming {
+    let (binary, build, lease) = (binary.to_path_buf(), build.to_owned(), Arc::clone(&sink.lease));
+    let (sink, stop) = (sink.clone(), stop.clone());
+    let start = |ends| async move { Contained::start(&binary, &build, orders, Some(&lease), ends).await };
+    Coming::begin(start, move |news| match news {
+        News::Weak(why) => say_weak(&sink, &why),
+        News::Broken(ended) => {
+            let why = broken(&ended, sink.lease.fence_at().has_come());
+            if why == Why::NetworkLost {
+                say_broken(&sink, &ended);
+            }
+            stop.ask(why);
+        }
+    })
+}
+
+/// Why a build ends whose containers have lost their network: past its fence that has ended as all has.
+fn broken(ended: &Ended, is_past_fence: bool) -> Why {
+    match ended {
+        Ended::Fenced => Why::Fenced,
+        Ended::Exited { .. } | Ended::NeverStarted(_) | Ended::Broken(_) if is_past_fence => Why::Fenced,
+        Ended::Exited { .. } | Ended::NeverStarted(_) | Ended::Broken(_) => Why::NetworkLost,
+    }
+}
+
+fn say_broken(sink: &Sink, ended: &Ended) {
+    let sink = Sink { step: sink.lease.phase().into(), ..sink.clone() };
+    sink.mention(&format!("network: the network of this build's containers broke: {}", ended.told()));
 }
 
 fn say_weak(sink: &Sink, why: &str) {
@@ -116,4 +148,19 @@ fn refusals(sink: Sink) -> Refusals {
         }
         say(if said.len() > REFUSALS_MAX { "network: what else is refused is not said any more" } else { &line });
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_that_ends_with_its_lease_is_no_other_trouble_than_that() {
+        let killed = Ended::Exited { code: 137, exceeded: None };
+        assert_eq!(broken(&Ended::Fenced, false), Why::Fenced, "its guard may be first to see it");
+        assert_eq!(broken(&killed, true), Why::Fenced, "or nobody, if the host was asleep");
+        for ended in [killed, Ended::Broken("its guard was killed".into()), Ended::NeverStarted(String::new())] {
+            assert_eq!(broken(&ended, false), Why::NetworkLost);
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl Held<'_> {
             step: "clone".into(),
         };
         let Self { shop, job, slot, lease, stop, .. } = self;
-        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, &sink).await;
+        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, (&sink, stop)).await;
         let equipped = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
         let way_out = &equipped.way_out();

@@ -113,6 +113,20 @@ pub enum Ended {
     Broken(String),
 }
 
+impl Ended {
+    /// The same for a person.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self {
+            Self::Exited { code, exceeded: None } => format!("it ended with exit code {code}"),
+            Self::Exited { exceeded: Some(Exceeded::Memory), .. } => "it ran out of memory".into(),
+            Self::Exited { exceeded: Some(Exceeded::Disk), .. } => "it filled its disk".into(),
+            Self::Fenced => "its time was over".into(),
+            Self::NeverStarted(why) | Self::Broken(why) => why.clone(),
+        }
+    }
+}
+
 /// Why a task can't be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartError {
@@ -151,8 +165,10 @@ pub struct NetworkOf<'a> {
     pub directory: &'a Path,
     /// The slot that it is in.
     pub slot: u32,
-    /// The images that its tasks run in.
+    /// The images that its tasks with a way out run in.
     pub images: &'a [&'a str],
+    /// When it must end unless renewed.
+    pub fence_at: Boot,
 }
 
 /// A back end.

@@ -4,6 +4,7 @@ use super::process::{Ready, ready};
 use crate::guard::client;
 use crate::isolation::plan::{ContainerOrders, Errand};
 use crate::isolation::{Control, Ended, Running};
+use crate::lease::{Hold, Lease};
 use crate::mark::Mark;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, ready as at_once};
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
 /// How long it may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +34,9 @@ pub struct Joined {
 /// A running one. It ends when this is dropped as well, but then its container may be left.
 pub struct Contained {
     control: Arc<dyn Control>,
-    ended: BoxFuture<'static, Ended>,
+    ended: Shared<BoxFuture<'static, Ended>>,
+    /// For renewals to reach it, if it is for as long as a lease.
+    held: Option<Hold>,
     /// The way into it.
     pub joined: Joined,
     /// Why only programs that heed the proxy's variables get out, if so.
@@ -46,12 +50,19 @@ impl fmt::Debug for Contained {
 }
 
 impl Contained {
-    /// Starts it for `build`, whose proxy must be there.
+    /// Starts it for `build`, whose proxy must be there. Its guard hears of the renewals of `lease` from the beginning. It is given up
+    /// once `ends` comes.
     ///
     /// # Errors
     ///
     /// Why there can be none. Nothing of it is left.
-    pub async fn start(binary: &Path, build: &str, orders: ContainerOrders) -> io::Result<Self> {
+    pub async fn start(
+        binary: &Path,
+        build: &str,
+        orders: ContainerOrders,
+        lease: Option<&Arc<Lease>>,
+        ends: impl Future<Output = ()>,
+    ) -> io::Result<Self> {
         match fs::remove_file(&orders.ended_mark) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -60,9 +71,15 @@ impl Contained {
         let container = orders.name.clone();
         let running = client::start(binary, build, &Errand::Container(Box::new(orders))).await?;
         let Running { stdout, control, ended, .. } = running;
-        match ready(stdout).await {
+        let held = lease.map(|lease| lease.hold_beside(Arc::clone(&control)));
+        let ready = tokio::select! {
+            ready = ready(stdout) => ready,
+            () = ends => Err(io::Error::other("its build has ended")),
+        };
+        match ready {
             Ok(Ready { proxy_port, weak }) => {
-                Ok(Self { control, ended, joined: Joined { container, proxy_port }, weak })
+                let joined = Joined { container, proxy_port };
+                Ok(Self { control, ended: ended.shared(), held, joined, weak })
             }
             Err(error) => {
                 control.kill();
@@ -74,35 +91,59 @@ impl Contained {
         }
     }
 
+    /// Waits until it has ended, though nobody asked it to. May be dropped and called again.
+    pub async fn broken(&self) -> Ended {
+        self.ended.clone().await
+    }
+
     /// Ends it, and waits until it is gone.
     pub async fn end(self) {
+        drop(self.held);
         self.control.kill();
         timeout(END_PATIENCE, self.ended).await.ok();
     }
+}
+
+/// What happens to one beside its build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Only programs that heed the proxy's variables get out, and why.
+    Weak(String),
+    /// It is gone, though nobody asked it to end, and with it all ways out.
+    Broken(Ended),
 }
 
 /// One that is made while its build goes on. It ends when this is dropped, a while later.
 #[derive(Debug)]
 pub struct Coming {
     awaited: Awaited,
-    ending: oneshot::Sender<()>,
+    ending: DropGuard,
     living: JoinHandle<()>,
 }
 
 impl Coming {
-    /// Awaits `starting` beside the build; `weak` is told why only programs that heed the proxy's variables get out, if so.
-    pub fn begin(
-        starting: impl Future<Output = io::Result<Contained>> + Send + 'static,
-        weak: impl FnOnce(&str) + Send + 'static,
-    ) -> Self {
+    /// Has one made beside the build, by `start`, which is told when it is to be given up.
+    pub fn begin<S>(
+        start: impl FnOnce(WaitForCancellationFutureOwned) -> S,
+        tell: impl Fn(News) + Send + 'static,
+    ) -> Self
+    where
+        S: Future<Output = io::Result<Contained>> + Send + 'static,
+    {
         let (coming, here) = oneshot::channel();
-        let (ending, ends) = oneshot::channel::<()>();
+        let ends = CancellationToken::new();
+        let ending = ends.clone().drop_guard();
+        let starting = start(ends.clone().cancelled_owned());
         let living = tokio::spawn(async move {
             match starting.await {
                 Ok(contained) => {
-                    contained.weak.as_deref().map(weak);
+                    contained.weak.clone().map(News::Weak).map(&tell);
                     coming.send(Ok(contained.joined.clone())).ok();
-                    ends.await.ok();
+                    tokio::select! {
+                        biased;
+                        () = ends.cancelled() => {}
+                        ended = contained.broken() => tell(News::Broken(ended)),
+                    }
                     contained.end().await;
                 }
                 Err(error) => drop(coming.send(Err(error.to_string()))),

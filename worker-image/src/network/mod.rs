@@ -21,6 +21,6 @@ mod relay;
 mod resolver;
 mod rule;
 
-pub use contained::{Awaited, Coming, Contained, Joined};
+pub use contained::{Awaited, Coming, Contained, Joined, News};
 pub use inward::Door;
 pub use process::{Inside, Network, Service, WayOut, serve};

@@ -1,16 +1,18 @@
 //! The process that is one build's network, `callboard-worker network`, and the worker's side of it.
 //!
 //! Its standard input ends with the worker, and it ends with its standard input; the namespaces end with it and the last
-//! sandbox in them.
+//! sandbox in them. In a container its guard holds that input, and says in it until when it may go on.
 
 use super::contained::Awaited;
 use super::relay::{self, For, Proxy};
 use super::{inward, namespace, resolver};
 use crate::descriptors;
 use crate::egress::Address;
+use crate::isolation::ask;
 use crate::stdin;
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as Listener, UdpSocket as Socket};
 use std::path::Path;
@@ -21,6 +23,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
+use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 
 /// How long the process may take to begin.
@@ -155,7 +158,33 @@ pub fn serve(socket: &Path, service: Option<Service<'_>>, user: Option<u32>, des
             }
         };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(relay(listeners, door, socket, descriptors))
+    let leash = Leash::held(user.is_some())?;
+    runtime.block_on(relay(listeners, door, socket, descriptors, leash))
+}
+
+/// What the process ends with.
+enum Leash {
+    /// Its input's end.
+    Input(Receiver<()>),
+    /// What ends it past all that it does.
+    Guard,
+}
+
+impl Leash {
+    fn held(in_container: bool) -> io::Result<Self> {
+        if !in_container {
+            return Ok(Self::Input(stdin::end()?));
+        }
+        ask::heed(io::BufReader::new(io::stdin()))?;
+        Ok(Self::Guard)
+    }
+
+    async fn ends(self) {
+        match self {
+            Self::Input(end) => drop(end.await),
+            Self::Guard => pending().await,
+        }
+    }
 }
 
 fn listen() -> io::Result<Listeners> {
@@ -173,7 +202,13 @@ fn listen() -> io::Result<Listeners> {
     Ok(Listeners { proxy, all, names, names_by_tcp, weak })
 }
 
-async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, descriptors: u64) -> io::Result<()> {
+async fn relay(
+    listeners: Listeners,
+    door: Option<inward::Door>,
+    socket: &Path,
+    descriptors: u64,
+    leash: Leash,
+) -> io::Result<()> {
     let Listeners { proxy, all, names, names_by_tcp, weak } = listeners;
     let proxy_port = proxy.local_addr()?.port();
     let out = Proxy {
@@ -188,7 +223,7 @@ async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, 
         tokio::spawn(door.accept());
     }
     say(&Ok(Ready { proxy_port, weak }));
-    stdin::end()?.await.ok();
+    leash.ends().await;
     Ok(())
 }
 

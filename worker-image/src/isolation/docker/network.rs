@@ -4,6 +4,7 @@
 use super::spec::Spec;
 use super::start::Docker;
 use super::volumes;
+use crate::clock::Boot;
 use crate::isolation::attempt::{Attempt, Outcome};
 use crate::isolation::bubblewrap::names;
 use crate::isolation::plan::ContainerOrders;
@@ -15,13 +16,17 @@ use crate::site::Site;
 use bollard::models::HostConfig;
 use std::collections::HashMap;
 use std::fs;
+use std::future::pending;
 use std::path::Path;
+use std::time::Duration;
 use tracing::warn;
 
 /// To set the network up, to listen on port 53, and to become the build's user, with which it has none of these any more.
 const CAPABILITIES: &[&str] = &["NET_ADMIN", "NET_BIND_SERVICE", "SETGID", "SETUID"];
 /// The mark that its guard sets; nobody reads it.
 const ENDED: &str = "network-ended-at";
+/// How long a trial of one may take.
+const TRIAL_MAX: Duration = Duration::from_secs(60);
 /// What turns IPv6 on, which the daemon turns off where it gives no address of it.
 const V6: [&str; 2] = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.lo.disable_ipv6"];
 
@@ -45,7 +50,7 @@ pub(super) fn orders(docker: &Docker, of: NetworkOf<'_>) -> ContainerOrders {
         sysctls: Some(sysctls(Path::new("/proc/sys/net/ipv6").exists())),
         ..host
     });
-    ours.orders(body, directory.join(ENDED))
+    ours.orders(body, directory.join(ENDED), Some(of.fence_at))
 }
 
 /// Makes one, and has a container that joins it reach out. Nobody is behind it.
@@ -57,8 +62,9 @@ pub(super) async fn tried(docker: &Docker, site: &Site, build: &str) -> Result<(
     let said = |error: &dyn std::fmt::Display| format!("no network for containers: {error}");
     // What stands for the proxy's socket.
     fs::write(site.path(names::EGRESS), []).map_err(|error| said(&error))?;
-    let of = NetworkOf { build, directory: &site.directory, slot: 0, images: &[] };
-    let contained = Contained::start(&docker.place.installed(), build, orders(docker, of)).await;
+    let fence_at = Boot::now().plus(TRIAL_MAX);
+    let of = NetworkOf { build, directory: &site.directory, slot: 0, images: &[], fence_at };
+    let contained = Contained::start(&docker.place.installed(), build, orders(docker, of), None, pending()).await;
     let contained = contained.map_err(|error| said(&error))?;
     let way_out = Some(WayOut { sandboxes: None, containers: Some(Awaited::of(contained.joined.clone())) });
     let program = docker.own(&["try", Trial::Out.as_str()]);

@@ -59,8 +59,14 @@ impl Ours {
         }
     }
 
-    /// What a guard does of a container that stands beside a build until the worker or the build ends.
-    pub(super) fn orders(&self, body: ContainerCreateBody, ended_mark: PathBuf) -> ContainerOrders {
+    /// What a guard does of a container that stands beside a build until the worker or the build ends, and no longer than to `fence_at`
+    /// unless that is renewed: then it must heed what it is told of that, by [`crate::isolation::ask`].
+    pub(super) fn orders(
+        &self,
+        body: ContainerCreateBody,
+        ended_mark: PathBuf,
+        fence_at: Option<Boot>,
+    ) -> ContainerOrders {
         ContainerOrders {
             is_kept: false,
             daemon: self.daemon.address.clone(),
@@ -70,8 +76,8 @@ impl Ours {
             plan: nothing(),
             bounded: Vec::new(),
             disk_bytes: 0,
-            fence_at: Boot(u64::MAX),
-            tells_fence: false,
+            fence_at: fence_at.unwrap_or(Boot(u64::MAX)),
+            tells_fence: fence_at.is_some() && self.engine.may_be_told_at_any_time(),
             kill_grace_ms: 0,
         }
     }

@@ -32,7 +32,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
     let spec = Spec { network: "host", ..ours.spec(&args, &way.build, user, vec![out.mount, kit(ours)]) };
     let ended_mark = directory.join(ENDED);
     Mark::make(&ended_mark)?;
-    let orders = ours.orders(spec.body(), ended_mark);
+    let orders = ours.orders(spec.body(), ended_mark, None);
     let running = client::start(way.binary, &way.build, &Errand::Container(Box::new(orders))).await?;
     Proxy::contained(running, refusals).await
 }

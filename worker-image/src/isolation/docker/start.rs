@@ -273,7 +273,8 @@ impl Isolation for Docker {
             mounts.push(volumes::door(&task.directory));
             orders.plan.door = Some(Door { socket: Path::new(volumes::DOOR.1).join(names::DOOR), port: of.port });
             orders.is_kept = of.retain_failed;
-            let of = NetworkOf { build: &build, directory: &task.directory, slot: task.slot, images: &[&task.image] };
+            let (images, fence_at) = (&[task.image.as_str()], task.fence_at);
+            let of = NetworkOf { build: &build, directory: &task.directory, slot: task.slot, images, fence_at };
             let network = ServiceNetwork::Container(Box::new(network::orders(self, of)));
             Ok(Service { errand: Errand::Container(Box::new(orders)), door, network })
         }

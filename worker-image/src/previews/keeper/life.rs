@@ -20,6 +20,7 @@ use futures::future::BoxFuture;
 use rules::preview::{Seen, Stage};
 use std::collections::BTreeSet;
 use std::fs;
+use std::future::pending;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -160,7 +161,7 @@ impl Life {
                 Around::Process(network)
             }
             ServiceNetwork::Container(orders) => {
-                let network = Contained::start(binary, &build, ContainerOrders::clone(orders)).await?;
+                let network = Contained::start(binary, &build, ContainerOrders::clone(orders), None, pending()).await?;
                 self.orders.errand.join(&network.joined);
                 Around::Container(network)
             }
@@ -197,7 +198,7 @@ impl Life {
             read_to(stdout, Arc::clone(&self.masks), ToLog(Arc::clone(&self.log))),
             read_to(stderr, Arc::clone(&self.masks), ToLog(Arc::clone(&self.log))),
         ];
-        let over = match self.watch(&door, &mut ended, asked).await {
+        let over = match self.watch(&door, &equipped.network, &mut ended, asked).await {
             (over, true) => over,
             (over, false) => {
                 control.terminate();
@@ -218,6 +219,7 @@ impl Life {
     async fn watch(
         &mut self,
         door: &Door,
+        network: &Around,
         ended: &mut BoxFuture<'static, Ended>,
         asked: &mut Receiver<Ask>,
     ) -> (Over, bool) {
@@ -227,6 +229,10 @@ impl Life {
         loop {
             tokio::select! {
                 ended = &mut *ended => return (self.ended(&ended, answered), true),
+                ended = network.broken() => {
+                    let why = format!("the service's network broke: {}", ended.told());
+                    return (Over::Failed(stage(answered), why), false);
+                }
                 ask = asked.recv() => match ask {
                     Some(Ask::Stop) => {
                         self.ends();
@@ -329,6 +335,14 @@ impl Around {
         match self {
             Self::Process(network) => network.weak.as_deref(),
             Self::Container(network) => network.weak.as_deref(),
+        }
+    }
+
+    /// Waits until a container's is gone though nobody asked it to end; of a process nobody is told.
+    async fn broken(&self) -> Ended {
+        match self {
+            Self::Process(_) => pending().await,
+            Self::Container(network) => network.broken().await,
         }
     }
 
