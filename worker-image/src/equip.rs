@@ -10,7 +10,7 @@ use crate::logs::Sink;
 use crate::network::{Coming, Contained, Network, News, WayOut};
 use crate::site::Site;
 use crate::stop::{Stop, Why};
-use protocol::pipeline;
+use protocol::pipeline::{self, Step};
 use protocol::worker::Job;
 use std::collections::BTreeSet;
 use std::io;
@@ -94,12 +94,17 @@ pub async fn equip(
     if let Some(why) = sandboxes.as_ref().and_then(|network| network.weak.as_ref()) {
         say_weak(sink, why);
     }
-    let reach_out = job.steps.iter().chain(&job.on_cancel).filter(|step| step.network == pipeline::Network::Isolated);
-    let images: Vec<&str> = reach_out.map(|step| step.image.as_str()).chain([isolation.clone_image()]).collect();
+    let steps = job.steps.iter().chain(&job.on_cancel);
+    let images: Vec<&str> = reaching_out(steps).chain([isolation.clone_image()]).collect();
     let of =
         NetworkOf { build: &build, directory: &site.directory, slot, images: &images, fence_at: sink.lease.over_at() };
     let containers = isolation.network(of).map(|orders| beside(binary, &build, orders, sink, stop));
     Ok(Equipped { proxy, sandboxes, containers })
+}
+
+/// The images of steps that have a way out.
+fn reaching_out<'a>(steps: impl Iterator<Item = &'a Step>) -> impl Iterator<Item = &'a str> {
+    steps.filter(|step| step.network == pipeline::Network::Isolated).map(|step| step.image.as_str())
 }
 
 /// The network of a build's containers: without it nothing that a step asks for is found, so the build ends with it.
@@ -153,6 +158,16 @@ fn refusals(sink: Sink) -> Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_without_a_network_needs_none_made() {
+        let step = |image: &str, network: &str| -> Step {
+            let step = serde_json::json!({ "name": image, "image": image, "commands": ["true"], "network": network });
+            serde_json::from_value(step).unwrap()
+        };
+        let steps = [step("sealed", "none"), step("reaches", "isolated")];
+        assert_eq!(reaching_out(steps.iter()).collect::<Vec<_>>(), ["reaches"]);
+    }
 
     #[test]
     fn a_network_that_ends_with_its_lease_is_no_other_trouble_than_that() {

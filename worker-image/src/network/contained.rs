@@ -69,8 +69,9 @@ impl Contained {
         }
         Mark::make(&orders.ended_mark)?;
         let container = orders.name.clone();
-        let running = client::start(binary, build, &Errand::Container(Box::new(orders))).await?;
-        let Running { stdout, control, ended, .. } = running;
+        let errand = Errand::Container(Box::new(orders));
+        let Running { stdout, control, ended, .. } = client::start(binary, build, &errand).await?;
+        let ended = and_gone(ended, errand).boxed().shared();
         let held = lease.map(|lease| lease.hold_beside(Arc::clone(&control)));
         let ready = tokio::select! {
             ready = ready(stdout) => ready,
@@ -79,13 +80,14 @@ impl Contained {
         match ready {
             Ok(Ready { proxy_port, weak }) => {
                 let joined = Joined { container, proxy_port };
-                Ok(Self { control, ended: ended.shared(), held, joined, weak })
+                Ok(Self { control, ended, held, joined, weak })
             }
             Err(error) => {
                 control.kill();
                 match timeout(END_PATIENCE, ended).await {
                     Ok(Ended::NeverStarted(why) | Ended::Broken(why)) => Err(io::Error::other(why)),
-                    Ok(Ended::Exited { .. } | Ended::Fenced) | Err(_) => Err(error),
+                    Ok(Ended::Fenced) => Err(io::Error::other(Ended::Fenced.told())),
+                    Ok(Ended::Exited { .. }) | Err(_) => Err(error),
                 }
             }
         }
@@ -102,6 +104,15 @@ impl Contained {
         self.control.kill();
         timeout(END_PATIENCE, self.ended).await.ok();
     }
+}
+
+/// A guard that was killed has not removed its container.
+async fn and_gone(ended: BoxFuture<'static, Ended>, errand: Errand) -> Ended {
+    let ended = ended.await;
+    if matches!(ended, Ended::Broken(_)) {
+        errand.end().await;
+    }
+    ended
 }
 
 /// What happens to one beside its build.

@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// The guards of this builds root, the newest last.
-    fn guards(&self) -> Vec<i32> {
+    pub(crate) fn guards(&self) -> Vec<i32> {
         let root = self.root.to_string_lossy().into_owned();
         let is_guard = |process: &proc::Process| {
             let verb = process.args.get(1).is_some_and(|verb| verb == "guard");
