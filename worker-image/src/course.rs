@@ -43,7 +43,7 @@ pub struct Course<'a> {
     /// Whether it is to stop.
     pub stop: &'a Stop,
     /// The way into its network.
-    pub way_out: WayOut,
+    pub way_out: &'a WayOut,
     /// What each of its tasks may take.
     pub limits: Limits,
     /// The durations within which things must have ended.
@@ -108,7 +108,7 @@ impl Course<'_> {
         sink.say(&format!("Cloning {} at {}", job.repository, job.commit.as_deref().unwrap_or(&job.git_ref)));
         let env = clone::env(job, has(&self.site.path(CERTIFICATES)));
         let image = self.isolation.clone_image();
-        self.fetch(image, sink).await?;
+        self.fetch(image, Network::Isolated, sink).await?;
         let task = self.task(image, env, clone::script(job), Network::Isolated);
         let task = Task { files: [task.files, clone::files(job)].concat(), ..task };
         let done = self.performer(sink, None).perform(task, None).await?;
@@ -136,7 +136,7 @@ impl Course<'_> {
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
-        let performed = match self.fetch(&step.image, &sink).await {
+        let performed = match self.fetch(&step.image, step.network, &sink).await {
             Ok(()) => {
                 let commands = Commands::new(cue, step.commands.clone(), sink.clone());
                 self.performer(&sink, Some(commands)).perform(task, timeout).await
@@ -154,12 +154,13 @@ impl Course<'_> {
     }
 
     /// Makes an image ready, unless the build is to stop before.
-    async fn fetch(&self, image: &str, sink: &Sink) -> Result<(), Fail> {
+    async fn fetch(&self, image: &str, network: Network, sink: &Sink) -> Result<(), Fail> {
         let (secrets, say) = (&self.job.registry_secrets, |line: &str| sink.say(line));
+        let way_out = (network == Network::Isolated).then_some(self.way_out);
         tokio::select! {
             biased;
             why = self.stop.asked() => Err(Fail::Stopped(why)),
-            fetched = self.isolation.fetch(Fetch { image, secrets, say: &say }) => fetched.map_err(not_started),
+            fetched = self.isolation.fetch(Fetch { image, secrets, say: &say, way_out }) => fetched.map_err(not_started),
         }
     }
 
@@ -171,7 +172,7 @@ impl Course<'_> {
             files: vec![PlanFile { name: SCRIPT.into(), mode: 0o600, content: script }],
             directory: self.site.directory.clone(),
             slot: self.slot,
-            way_out: (network == Network::Isolated).then_some(self.way_out),
+            way_out: (network == Network::Isolated).then(|| self.way_out.clone()),
             limits: self.limits,
             fence_at: self.lease.fence_at(),
             kill_grace: self.grace.kill,
@@ -221,7 +222,7 @@ fn status(fail: &Fail) -> StepStatus {
     match fail {
         Fail::Stopped(Why::Deadline | Why::StepTimeout | Why::Silent) => StepStatus::TimedOut,
         Fail::Stopped(Why::Cancel(_)) => StepStatus::Cancelled,
-        Fail::Stopped(Why::Lost | Why::Fenced | Why::Shutdown)
+        Fail::Stopped(Why::Lost | Why::Fenced | Why::NetworkLost | Why::Shutdown)
         | Fail::Clone(_)
         | Fail::Image(_)
         | Fail::NeverStarted(_)

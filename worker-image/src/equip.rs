@@ -3,14 +3,18 @@
 use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
-use crate::isolation::Isolation;
 use crate::isolation::bubblewrap::names;
+use crate::isolation::plan::ContainerOrders;
+use crate::isolation::{Ended, Isolation, NetworkOf};
 use crate::logs::Sink;
-use crate::network::{Network, WayOut};
+use crate::network::{Coming, Contained, Network, News, WayOut};
 use crate::site::Site;
+use crate::stop::{Stop, Why};
+use protocol::pipeline::{self, Step};
 use protocol::worker::Job;
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many refusals a build's log names.
@@ -20,29 +24,39 @@ const REFUSALS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Equipped {
     proxy: Proxy,
-    /// None if tasks reach the proxy by its socket alone.
-    network: Option<Network>,
+    sandboxes: Option<Network>,
+    containers: Option<Coming>,
 }
 
 impl Equipped {
     /// The build's way out.
     #[must_use]
     pub fn way_out(&self) -> WayOut {
-        self.network.as_ref().map_or(WayOut::Socket, |network| WayOut::Network(network.inside))
+        WayOut {
+            sandboxes: self.sandboxes.as_ref().map(|network| network.inside),
+            containers: self.containers.as_ref().map(Coming::awaited),
+        }
     }
 
     /// Ends all, and waits until it is gone.
     pub async fn end(self) {
-        let network = async {
-            if let Some(network) = self.network {
+        let sandboxes = async {
+            if let Some(network) = self.sandboxes {
                 network.end().await;
             }
         };
-        tokio::join!(network, self.proxy.end());
+        let containers = async {
+            if let Some(network) = self.containers {
+                network.end().await;
+            }
+        };
+        tokio::join!(sandboxes, containers);
+        self.proxy.end().await;
     }
 }
 
-/// Writes the certificates, and starts the network, if there is to be one, and its proxy, which end with what is returned.
+/// Writes the certificates, and starts the networks that there are to be, and their proxy, which end with what is returned. That of
+/// containers is not awaited: the clone may need none. If that breaks, the build is asked to stop.
 ///
 /// # Errors
 ///
@@ -53,7 +67,7 @@ pub async fn equip(
     job: &Job,
     slot: u32,
     site: &Site,
-    sink: &Sink,
+    (sink, stop): (&Sink, &Stop),
 ) -> io::Result<Equipped> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
@@ -70,17 +84,62 @@ pub async fn equip(
         slot,
     };
     let (binary, build, socket, run_as) = (way.binary, way.build.clone(), way.socket.clone(), way.run_as);
-    let network = async {
-        if !isolation.has_networks() {
+    let sandboxes = async {
+        if !isolation.has_sandboxes() {
             return Ok(None);
         }
         Network::start(binary, &build, &socket, run_as, None).await.map(Some)
     };
-    let (proxy, network) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), network)?;
-    if let Some(why) = network.as_ref().and_then(|network| network.weak.as_ref()) {
-        sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
+    let (proxy, sandboxes) = tokio::try_join!(isolation.way_out(way, refusals(sink.clone())), sandboxes)?;
+    if let Some(why) = sandboxes.as_ref().and_then(|network| network.weak.as_ref()) {
+        say_weak(sink, why);
     }
-    Ok(Equipped { proxy, network })
+    let steps = job.steps.iter().chain(&job.on_cancel);
+    let images: Vec<&str> = reaching_out(steps).chain([isolation.clone_image()]).collect();
+    let of =
+        NetworkOf { build: &build, directory: &site.directory, slot, images: &images, fence_at: sink.lease.over_at() };
+    let containers = isolation.network(of).map(|orders| beside(binary, &build, orders, sink, stop));
+    Ok(Equipped { proxy, sandboxes, containers })
+}
+
+/// The images of steps that have a way out.
+fn reaching_out<'a>(steps: impl Iterator<Item = &'a Step>) -> impl Iterator<Item = &'a str> {
+    steps.filter(|step| step.network == pipeline::Network::Isolated).map(|step| step.image.as_str())
+}
+
+/// The network of a build's containers: without it nothing that a step asks for is found, so the build ends with it.
+fn beside(binary: &Path, build: &str, orders: ContainerOrders, sink: &Sink, stop: &Stop) -> Coming {
+    let (binary, build, lease) = (binary.to_path_buf(), build.to_owned(), Arc::clone(&sink.lease));
+    let (sink, stop) = (sink.clone(), stop.clone());
+    let start = |ends| async move { Contained::start(&binary, &build, orders, Some(&lease), ends).await };
+    Coming::begin(start, move |news| match news {
+        News::Weak(why) => say_weak(&sink, &why),
+        News::Broken(ended) => {
+            let why = broken(&ended, sink.lease.fence_at().has_come());
+            if why == Why::NetworkLost {
+                say_broken(&sink, &ended);
+            }
+            stop.ask(why);
+        }
+    })
+}
+
+/// Why a build ends whose containers have lost their network: past its fence that has ended as all has.
+fn broken(ended: &Ended, is_past_fence: bool) -> Why {
+    match ended {
+        Ended::Fenced => Why::Fenced,
+        Ended::Exited { .. } | Ended::NeverStarted(_) | Ended::Broken(_) if is_past_fence => Why::Fenced,
+        Ended::Exited { .. } | Ended::NeverStarted(_) | Ended::Broken(_) => Why::NetworkLost,
+    }
+}
+
+fn say_broken(sink: &Sink, ended: &Ended) {
+    let sink = Sink { step: sink.lease.phase().into(), ..sink.clone() };
+    sink.mention(&format!("network: the network of this build's containers broke: {}", ended.told()));
+}
+
+fn say_weak(sink: &Sink, why: &str) {
+    sink.say(&format!("network: only programs that heed HTTP_PROXY and the like get out ({why})"));
 }
 
 /// Tells a build's log what was refused: each thing once, and not without end.
@@ -94,4 +153,29 @@ fn refusals(sink: Sink) -> Refusals {
         }
         say(if said.len() > REFUSALS_MAX { "network: what else is refused is not said any more" } else { &line });
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_a_network_needs_none_made() {
+        let step = |image: &str, network: &str| -> Step {
+            let step = serde_json::json!({ "name": image, "image": image, "commands": ["true"], "network": network });
+            serde_json::from_value(step).unwrap()
+        };
+        let steps = [step("sealed", "none"), step("reaches", "isolated")];
+        assert_eq!(reaching_out(steps.iter()).collect::<Vec<_>>(), ["reaches"]);
+    }
+
+    #[test]
+    fn a_network_that_ends_with_its_lease_is_no_other_trouble_than_that() {
+        let killed = Ended::Exited { code: 137, exceeded: None };
+        assert_eq!(broken(&Ended::Fenced, false), Why::Fenced, "its guard may be first to see it");
+        assert_eq!(broken(&killed, true), Why::Fenced, "or nobody, if the host was asleep");
+        for ended in [killed, Ended::Broken("its guard was killed".into()), Ended::NeverStarted(String::new())] {
+            assert_eq!(broken(&ended, false), Why::NetworkLost);
+        }
+    }
 }

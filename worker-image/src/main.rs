@@ -35,9 +35,9 @@ fn main() -> ExitCode {
         Command::Egress(EgressArgs { socket, allow, resolver, .. }) => {
             code(egress::serve(&socket, allow, resolver, descriptors))
         }
-        Command::Network(NetworkArgs { socket, service, door, .. }) => {
+        Command::Network(NetworkArgs { socket, service, door, user, .. }) => {
             let service = service.zip(door.as_deref()).map(|(port, door)| network::Service { port, door });
-            code(network::serve(&socket, service, descriptors))
+            code(network::serve(&socket, service, user, descriptors))
         }
         Command::Keep(KeepArgs { .. }) => code(keeper::run(descriptors)),
         Command::Health(args) => say(args.ask()),

@@ -54,9 +54,9 @@ fn refusal(isolation: &str, refused: &[&Given]) -> String {
     )
 }
 
-/// With the network that a build has, if its tasks have any, but for a proxy behind it.
+/// With the network that sandboxes have, but for a proxy behind it. That of containers is tried with what they guarantee.
 async fn in_a_network(config: &Config, isolation: &dyn Isolation, site: &Site) -> Result<(), String> {
-    if !isolation.has_networks() {
+    if !isolation.has_sandboxes() {
         return try_it(isolation, site, None, config.limits).await;
     }
     let (place, socket) = (&config.place, site.path(names::EGRESS));
@@ -65,7 +65,9 @@ async fn in_a_network(config: &Config, isolation: &dyn Isolation, site: &Site) -
     if let Some(why) = &network.weak {
         warn!(why, "only programs that heed HTTP_PROXY and the like get out of builds");
     }
-    let works = try_it(isolation, site, Some(WayOut::Network(network.inside)), config.limits).await;
+    let works =
+        try_it(isolation, site, Some(WayOut { sandboxes: Some(network.inside), containers: None }), config.limits)
+            .await;
     network.end().await;
     works
 }

@@ -207,10 +207,10 @@ impl Held<'_> {
             step: "clone".into(),
         };
         let Self { shop, job, slot, lease, stop, .. } = self;
-        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, &sink).await;
+        let equipped = equip(&shop.config, shop.isolation.as_ref(), job, *slot, site, (&sink, stop)).await;
         let equipped = equipped.map_err(|error| Fail::NeverStarted(format!("it can't be equipped: {error}")))?;
         let (isolation, limits, grace) = (shop.isolation.as_ref(), shop.config.limits, shop.config.grace);
-        let way_out = equipped.way_out();
+        let way_out = &equipped.way_out();
         let course = Course { job, site, slot: *slot, isolation, lease, stop, way_out, limits, grace, sink };
         let ended = course.run(covered).await;
         if let (Err(Fail::Stopped(Why::Cancel(_))), Some(commit), false) =

@@ -14,6 +14,8 @@ pub enum Why {
     Lost,
     /// The lease could not be renewed in time, so the guard ended the steps.
     Fenced,
+    /// The network of its containers broke.
+    NetworkLost,
     /// The build's deadline.
     Deadline,
     /// The running step's own timeout.
@@ -32,7 +34,7 @@ impl Why {
     pub fn ending(self) -> Option<(Status, EndReason)> {
         match self {
             Self::Lost => None,
-            Self::Fenced => Some((Status::Failed, EndReason::Internal)),
+            Self::Fenced | Self::NetworkLost => Some((Status::Failed, EndReason::Internal)),
             Self::Deadline => Some((Status::TimedOut, EndReason::Deadline)),
             Self::StepTimeout => Some((Status::Failed, EndReason::StepTimeout)),
             Self::Silent => Some((Status::Failed, EndReason::SilentTimeout)),
@@ -47,6 +49,7 @@ impl Why {
         match self {
             Self::Lost => "the board took the build away",
             Self::Fenced => "the lease could not be renewed in time, so the steps were ended",
+            Self::NetworkLost => "the network of the build's containers broke, so the steps were ended",
             Self::Deadline => "the build reached its deadline",
             Self::StepTimeout => "the step reached its timeout",
             Self::Silent => "the step wrote nothing for as long as this worker allows",
@@ -119,9 +122,10 @@ impl Stop {
 mod tests {
     use super::*;
 
-    const ALL: [Why; 7] = [
+    const ALL: [Why; 8] = [
         Why::Lost,
         Why::Fenced,
+        Why::NetworkLost,
         Why::Deadline,
         Why::StepTimeout,
         Why::Silent,

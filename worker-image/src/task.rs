@@ -67,11 +67,11 @@ impl Performer<'_> {
         }
         let begun = Boot::now();
         let Running { stdout, stderr, control, ended } = self.isolation.start(task).await.map_err(not_started)?;
-        self.lease.hold(Arc::clone(&control));
+        let held = self.lease.hold(Arc::clone(&control));
         let stdout = read(stdout, self.sink.clone(), Stream::Stdout, self.commands.clone(), self.shown);
         let stderr = read(stderr, self.sink.clone(), Stream::Stderr, self.commands.clone(), true);
         let (ended, stopped) = self.until_ended(ended, control, begun, limit).await;
-        self.lease.release();
+        drop(held);
         let took = Boot::now().since(begun);
         let (stdout, stderr) = self.output(stdout, stderr).await;
         match ended {

@@ -21,12 +21,19 @@ fn daemon() -> Option<String> {
     socket.map(|socket| format!("unix://{socket}"))
 }
 
+/// The lines that docker says.
+fn docker(args: &[&str]) -> Vec<String> {
+    let said = Command::new("docker").arg("--host").arg(daemon().expect("a daemon")).args(args).output();
+    String::from_utf8(said.expect("docker runs").stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+fn of(build: Uuid) -> String {
+    format!("label=callboard.build={build}")
+}
+
 /// The states of the containers of a build.
 fn containers(build: Uuid) -> Vec<String> {
-    let filter = format!("label=callboard.build={build}");
-    let args = ["ps", "--all", "--format", "{{.State}}", "--filter", &filter];
-    let listed = Command::new("docker").arg("--host").arg(daemon().expect("a daemon")).args(args).output();
-    String::from_utf8(listed.expect("docker runs").stdout).expect("text").lines().map(str::to_owned).collect()
+    docker(&["ps", "--all", "--format", "{{.State}}", "--filter", &of(build)])
 }
 
 async fn running(more: &str, restart: bool) -> Option<(Scene, Uuid, Preview)> {
@@ -45,13 +52,15 @@ async fn a_preview_in_a_container_is_reached_outlives_the_worker_and_leaves_noth
     let Some((scene, build, before)) = running("", true).await else { return };
     let (url, port) = (before.url.clone().expect("an address"), before.port.expect("a port"));
     assert_eq!(get(&url).await, "hello from first\n");
-    assert_eq!(containers(build), ["running"]);
+    assert_eq!(containers(build), ["running", "running"], "the service and its network");
     end(scene.stack.worker().and_then(|worker| worker.pid()).expect("a worker"));
     assert_eq!(get(&url).await, "hello from first\n");
     scene.until_worker_is_ready(2).await;
     let after = scene.preview(build, |preview| preview.status == State::Running).await;
     assert_eq!((&after.url, after.version), (&before.url, before.version));
-    assert_eq!((get(&url).await.as_str(), containers(build)), ("hello from first\n", vec!["running".to_owned()]));
+    assert_eq!((get(&url).await.as_str(), containers(build)), ("hello from first\n", vec!["running".to_owned(); 2]));
+    let reached = get(&format!("{url}out/{}", scene.git.egress())).await;
+    assert!(reached.contains(" 200 "), "its network is no build's: {reached}");
     destroy(&scene, &after).await;
     scene.preview(build, |preview| preview.status == State::Destroyed).await;
     is_gone(&scene, build, port);
@@ -74,6 +83,23 @@ async fn the_stopped_container_of_one_that_failed_is_kept_until_it_is_destroyed_
         assert_eq!(containers(build), Vec::<String>::new());
         scene.end_but_for_directories().await;
     }
+}
+
+#[tokio::test]
+async fn a_preview_whose_network_breaks_has_failed_and_says_why() {
+    let Some((scene, build, before)) = running("", false).await else { return };
+    let network = docker(&["ps", "--no-trunc", "--format", "{{.ID}} {{.Command}}", "--filter", &of(build)]);
+    let network = network.iter().find(|line| line.contains(" network --build ")).expect("a network");
+    docker(&["kill", network.split(' ').next().expect("its number")]);
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    let why = failed.message.clone().unwrap_or_default();
+    assert_eq!(failed.stage, Some(Stage::Run));
+    assert!(why.contains("the service's network broke: it ended with exit code 137"), "{why}");
+    assert_eq!(containers(build), Vec::<String>::new());
+    destroy(&scene, &failed).await;
+    scene.preview(build, |preview| preview.status == State::Destroyed).await;
+    is_gone(&scene, build, before.port.expect("a port"));
+    scene.end_but_for_directories().await;
 }
 
 #[tokio::test]

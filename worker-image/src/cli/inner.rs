@@ -31,6 +31,9 @@ pub struct NetworkArgs {
     /// Where the build's proxy listens.
     #[arg(long)]
     pub socket: PathBuf,
+    /// Whom to become, in a container whose network this is to be.
+    #[arg(long)]
+    pub user: Option<u32>,
     /// The port inside that is to be reached from outside.
     #[arg(long, requires = "door")]
     pub service: Option<u16>,

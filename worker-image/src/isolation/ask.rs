@@ -51,7 +51,7 @@ impl Said {
 /// # Errors
 ///
 /// If there can be no thread, or the stream can't be kept from the step, which might hold it open.
-pub(super) fn heed(mut guard: impl BufRead + Send + 'static) -> io::Result<()> {
+pub(crate) fn heed(mut guard: impl BufRead + Send + 'static) -> io::Result<()> {
     set_dumpable(false)?;
     let until = Arc::new(AtomicU64::new(u64::MAX));
     let heard = Arc::clone(&until);

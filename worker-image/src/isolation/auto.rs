@@ -3,7 +3,8 @@
 use super::bubblewrap::Bubblewrap;
 use super::docker::Docker;
 use super::guarantees::{Given, Trying};
-use super::{Fetch, Isolation, Running, Service, ServiceOf, StartError, Task};
+use super::plan::ContainerOrders;
+use super::{Fetch, Isolation, NetworkOf, Running, Service, ServiceOf, StartError, Task};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -47,6 +48,12 @@ impl Isolation for Auto {
 
     fn fetch<'a>(&'a self, fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
         self.of(fetch.image).fetch(fetch)
+    }
+
+    /// One that no image asks for would cost every build.
+    fn network(&self, of: NetworkOf<'_>) -> Option<ContainerOrders> {
+        let is_contained = |image: &&str| **image != *self.bubblewrap.clone_image();
+        if of.images.iter().any(is_contained) { self.docker.network(of) } else { None }
     }
 
     fn clear<'a>(&'a self, build: &'a str) -> BoxFuture<'a, Result<(), String>> {

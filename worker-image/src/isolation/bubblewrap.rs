@@ -9,12 +9,11 @@ mod host;
 
 use super::cgroup::{Controller, Group, Parent};
 use super::guarantees::Trying;
-use super::plan::{Errand, INSIDE, Orders, Out, Plan};
-use super::{Ended, Isolation, Running, Service, ServiceOf, StartError, Task};
+use super::plan::{Errand, INSIDE, Orders, Plan};
+use super::{Ended, Isolation, Running, Service, ServiceNetwork, ServiceOf, StartError, Task};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::guard::client;
-use crate::network::WayOut;
 use crate::site::Site;
 use crate::workplace::{ETC, has};
 use futures::FutureExt as _;
@@ -84,12 +83,12 @@ impl Bubblewrap {
     fn orders(&self, task: &Task, group: Option<Group>) -> Orders {
         let kill_grace_ms = millis(task.kill_grace);
         let args = self.args(task);
-        let network = task.way_out.and_then(WayOut::network);
+        let network = task.way_out.as_ref().and_then(|way| way.sandboxes);
         let plan = Plan {
             argv: task.argv.clone(),
             env: task.env.clone(),
             files: task.files.clone(),
-            out: network.map(|network| Out::Port(network.proxy_port)),
+            proxy_port: network.map(|network| network.proxy_port),
             door: None,
             processes_max: self.processes_max(task),
             linger_ms: kill_grace_ms,
@@ -113,7 +112,7 @@ impl Bubblewrap {
             "--die-with-parent",
             "--new-session",
         ]);
-        args.all(if task.way_out.and_then(WayOut::network).is_none() { &["--unshare-net"] } else { &[] });
+        args.all(if task.way_out.as_ref().and_then(|way| way.sandboxes).is_none() { &["--unshare-net"] } else { &[] });
         args.all(if self.abilities.no_nesting { &["--disable-userns"] } else { &[] });
         args.all(&["--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", "callboard"]);
         args.all(&["--uid", "1000", "--gid", "1000"]);
@@ -219,7 +218,7 @@ impl Isolation for Bubblewrap {
             self.takes(&task.image)?;
             let group = self.group(&format!("{}.preview", build_of(&task)));
             let errand = Errand::Sandbox(Box::new(self.orders(&task, group)));
-            Ok(Service { errand, door: task.directory.join(names::DOOR), has_network: true })
+            Ok(Service { errand, door: task.directory.join(names::DOOR), network: ServiceNetwork::Process })
         }
         .boxed()
     }

@@ -2,8 +2,8 @@
 //!
 //! When it ends, the kernel ends every other process of the sandbox before anybody learns of it.
 
-use super::plan::{Door, Env, INSIDE, Out, Plan, PlanFile};
-use super::{ask, relay, seccomp};
+use super::plan::{Door, Env, INSIDE, Plan, PlanFile};
+use super::{ask, seccomp};
 use crate::network;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -61,7 +61,7 @@ fn start() -> io::Result<(Pid, Duration)> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     plan.files.iter().try_for_each(write)?;
     plan.door.map(let_in).transpose()?;
-    let mut env = plan.out.map(proxy_port).transpose()?.map(proxy_env).unwrap_or_default();
+    let mut env = plan.proxy_port.map(proxy_env).unwrap_or_default();
     env.extend(plan.env);
     let (program, args) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -91,14 +91,6 @@ fn take_plan() -> io::Result<Plan> {
 fn write(file: &PlanFile) -> io::Result<()> {
     let path = Path::new(INSIDE).join(&file.name);
     OpenOptions::new().write(true).create_new(true).mode(file.mode).open(path)?.write_all(file.content.as_bytes())
-}
-
-/// Where on loopback the proxy is.
-fn proxy_port(out: Out) -> io::Result<u16> {
-    match out {
-        Out::Port(port) => Ok(port),
-        Out::Socket(socket) => relay::serve(socket),
-    }
 }
 
 /// Lets connections in, on a thread of its own: those of all users take no more.

@@ -13,7 +13,6 @@ pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
-mod relay;
 pub mod seccomp;
 pub mod trial;
 mod trials;
@@ -26,12 +25,13 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
 pub use limits::{Exceeded, Limits};
-use plan::{Env, Errand, PlanFile};
+use plan::{ContainerOrders, Env, Errand, PlanFile};
 use protocol::worker::Secret;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncRead;
@@ -113,6 +113,20 @@ pub enum Ended {
     Broken(String),
 }
 
+impl Ended {
+    /// The same for a person.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self {
+            Self::Exited { code, exceeded: None } => format!("it ended with exit code {code}"),
+            Self::Exited { exceeded: Some(Exceeded::Memory), .. } => "it ran out of memory".into(),
+            Self::Exited { exceeded: Some(Exceeded::Disk), .. } => "it filled its disk".into(),
+            Self::Fenced => "its time was over".into(),
+            Self::NeverStarted(why) | Self::Broken(why) => why.clone(),
+        }
+    }
+}
+
 /// Why a task can't be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartError {
@@ -138,6 +152,23 @@ pub struct Fetch<'a> {
     pub secrets: &'a BTreeMap<String, Secret>,
     /// Says what a person may want to know of it.
     pub say: &'a (dyn Fn(&str) + Send + Sync),
+    /// The way out of what is to run in it, which is awaited as well.
+    pub way_out: Option<&'a WayOut>,
+}
+
+/// Whose network is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkOf<'a> {
+    /// The build.
+    pub build: &'a str,
+    /// Its directory on this host, with the proxy's socket.
+    pub directory: &'a Path,
+    /// The slot that it is in.
+    pub slot: u32,
+    /// The images that its tasks with a way out run in.
+    pub images: &'a [&'a str],
+    /// When it must end unless renewed.
+    pub fence_at: Boot,
 }
 
 /// A back end.
@@ -160,9 +191,14 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
     fn guarantees(&self) -> Trying<'_>;
 
-    /// Whether its tasks get out by a network of the build's, and not by the proxy's socket alone.
-    fn has_networks(&self) -> bool {
+    /// Whether it makes sandboxes, which get out by a network that a process has.
+    fn has_sandboxes(&self) -> bool {
         true
+    }
+
+    /// What makes the network of a build's containers, once its proxy is there; none where it has none in these images.
+    fn network(&self, _of: NetworkOf<'_>) -> Option<ContainerOrders> {
+        None
     }
 
     /// An image, and in it this program with `args`.
@@ -181,7 +217,7 @@ pub trait Isolation: fmt::Debug + Send + Sync {
         ("host".into(), vec!["/bin/true".into()])
     }
 
-    /// Makes an image ready, which may take long. The future may be dropped.
+    /// Makes an image ready, and waits for the network, which may take long. The future may be dropped.
     fn fetch<'a>(&'a self, _fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
         async { Ok(()) }.boxed()
     }
@@ -227,6 +263,16 @@ pub struct Service {
     pub errand: Errand,
     /// A Unix socket of this host's at which connections to the service's port are taken, once it runs.
     pub door: PathBuf,
-    /// Whether the keeper is to make a network for it, which then has the door.
-    pub has_network: bool,
+    /// The network that the keeper is to make for it.
+    pub network: ServiceNetwork,
+}
+
+/// The network of a preview's service.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceNetwork {
+    /// A process, which then has the door.
+    Process,
+    /// A container.
+    Container(Box<ContainerOrders>),
 }

@@ -7,7 +7,7 @@ use super::cgroup::Group;
 use super::docker::{self, Address};
 use super::{Exceeded, Limits};
 use crate::clock::Boot;
-use crate::network::Inside;
+use crate::network::{Inside, Joined};
 use bollard::models::ContainerCreateBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,16 +32,6 @@ pub struct PlanFile {
     pub content: String,
 }
 
-/// The way to a build's proxy, as its first process finds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Out {
-    /// A port on loopback, where the build's network has it.
-    Port(u16),
-    /// The proxy's socket, to which the first process itself carries what comes to a port of loopback.
-    Socket(PathBuf),
-}
-
 /// A way in: connections to a Unix socket are carried to a port on loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Door {
@@ -60,8 +50,8 @@ pub struct Plan {
     pub env: Env,
     /// What to write before.
     pub files: Vec<PlanFile>,
-    /// The way to the proxy; without one there is no way out.
-    pub out: Option<Out>,
+    /// The port on loopback where the build's network has the proxy; without one there is no way out.
+    pub proxy_port: Option<u16>,
     /// The way in to a service, which its first process opens where no network has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<Door>,
@@ -88,14 +78,22 @@ pub enum Errand {
 }
 
 impl Errand {
-    /// Puts a sandbox into a network that was not there yet when its orders were made. A container has none but its own.
+    /// Puts a sandbox into a network that was not there yet when its orders were made.
     pub fn enter(&mut self, inside: Inside) {
         match self {
             Self::Sandbox(orders) => {
                 orders.inside = Some(inside.process);
-                orders.plan.out = Some(Out::Port(inside.proxy_port));
+                orders.plan.proxy_port = Some(inside.proxy_port);
             }
             Self::Container(_) => {}
+        }
+    }
+
+    /// The same for a container.
+    pub fn join(&mut self, joined: &Joined) {
+        match self {
+            Self::Container(orders) => orders.join(joined),
+            Self::Sandbox(_) => {}
         }
     }
 
@@ -122,7 +120,7 @@ impl Errand {
 }
 
 /// What a guard of a container does.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContainerOrders {
     /// Whose container it is.
     pub daemon: Address,
@@ -147,6 +145,16 @@ pub struct ContainerOrders {
     pub tells_fence: bool,
     /// Between asking its processes to end and ending them.
     pub kill_grace_ms: u64,
+}
+
+impl ContainerOrders {
+    /// Puts the container into a network. Its name is then that of the container which has the network.
+    pub fn join(&mut self, joined: &Joined) {
+        self.plan.proxy_port = Some(joined.proxy_port);
+        (self.body.network_disabled, self.body.hostname) = (None, None);
+        let host = self.body.host_config.get_or_insert_default();
+        host.network_mode = Some(format!("container:{}", joined.container));
+    }
 }
 
 /// What a guard of a sandbox does.

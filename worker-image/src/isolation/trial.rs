@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hint::black_box;
 use std::io::{self, ErrorKind, Write};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ const DISK_MIB: usize = 24;
 const CONTENT: Duration = Duration::from_secs(10);
 /// How long [`Trial::Cpu`] computes.
 const COMPUTES: Duration = Duration::from_millis(400);
+/// How long a relay may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +37,8 @@ pub enum Trial {
     Cpu,
     /// Fill the workspace.
     Disk,
+    /// Reach out of a build's network without heeding any variable.
+    Out,
 }
 
 impl Trial {
@@ -45,6 +49,7 @@ impl Trial {
             Self::Walls => "walls",
             Self::Cpu => "cpu",
             Self::Disk => "disk",
+            Self::Out => "out",
         }
     }
 }
@@ -91,6 +96,7 @@ pub fn attempt(trial: Trial, to: &mut impl Write) -> io::Result<()> {
             thread::sleep(CONTENT);
             say(to, &DISK_MIB.to_string())
         }
+        Trial::Out => say(to, &out()?),
     }
 }
 
@@ -133,6 +139,13 @@ fn unreachable() -> bool {
     socket.is_ok_and(|socket| {
         socket.connect("192.0.2.1:9").is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable)
     })
+}
+
+/// Connects to an address of the documents, where only a relay can answer, and asks who the resolver is.
+fn out() -> io::Result<String> {
+    let elsewhere = SocketAddr::from(([192, 0, 2, 1], 9));
+    TcpStream::connect_timeout(&elsewhere, PATIENCE)?;
+    fs::read_to_string("/etc/resolv.conf")
 }
 
 fn threads() -> usize {

@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 /// What the trials may take: far less than they want.
 const LIMITS: Limits = Limits { memory_bytes: 64 << 20, processes: 48, cpu_millis: 250, disk_bytes: 4 << 20 };
 /// What a trial may take that is not about limits.
-const AMPLE: Limits = Limits { memory_bytes: 1 << 30, processes: 512, cpu_millis: 4000, disk_bytes: 1 << 30 };
+pub(super) const AMPLE: Limits =
+    Limits { memory_bytes: 1 << 30, processes: 512, cpu_millis: 4000, disk_bytes: 1 << 30 };
 
 /// What came of a trial; nothing if it was not made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

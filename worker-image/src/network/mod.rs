@@ -6,10 +6,13 @@
 //! 127.0.0.1, which passes the question on through the proxy. So the proxy decides on everything that leaves, whether a program
 //! heeds the proxy's variables or not; what is neither TCP nor a question for a name finds nobody.
 //!
+//! Containers have the same: the process is in a container of its own, whose namespace those of the steps join.
+//!
 //! Without nftables in the kernel, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
 //!
 //! The other way, nothing gets in, but for a preview's service, to which a door leads: a Unix socket outside.
 
+mod contained;
 mod inward;
 mod namespace;
 mod netlink;
@@ -18,5 +21,6 @@ mod relay;
 mod resolver;
 mod rule;
 
+pub use contained::{Awaited, Coming, Contained, Joined, News};
 pub use inward::Door;
 pub use process::{Inside, Network, Service, WayOut, serve};

@@ -6,7 +6,7 @@ use super::rule;
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::SockProtocol;
-use nix::unistd::{getgid, getuid};
+use nix::unistd::{Gid, Uid, getgid, getuid, setgid, setgroups, setuid};
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -32,6 +32,20 @@ pub(super) fn enter() -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// Becomes `user`, who has no capability: the network is as it is from then on.
+///
+/// # Errors
+///
+/// If this process may not, or the user is root.
+pub(super) fn become_user(user: u32) -> io::Result<()> {
+    if user == 0 {
+        return Err(io::Error::other("a network is not left to root"));
+    }
+    setgroups(&[])?;
+    setgid(Gid::from_raw(user))?;
+    Ok(setuid(Uid::from_raw(user))?)
 }
 
 /// Brings loopback up. Without it there is no network at all.

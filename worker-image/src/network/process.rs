@@ -1,25 +1,29 @@
 //! The process that is one build's network, `callboard-worker network`, and the worker's side of it.
 //!
 //! Its standard input ends with the worker, and it ends with its standard input; the namespaces end with it and the last
-//! sandbox in them.
+//! sandbox in them. In a container its guard holds that input, and says in it until when it may go on.
 
+use super::contained::Awaited;
 use super::relay::{self, For, Proxy};
 use super::{inward, namespace, resolver};
 use crate::descriptors;
 use crate::egress::Address;
+use crate::isolation::ask;
 use crate::stdin;
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as Listener, UdpSocket as Socket};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
+use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 
 /// How long the process may take to begin.
@@ -28,24 +32,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const RESOLVER_PORT: u16 = 53;
 
-/// A build's way out, as its tasks take it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WayOut {
-    /// By its network, or by its proxy's socket.
-    Network(Inside),
-    /// By its proxy's socket alone.
-    Socket,
-}
-
-impl WayOut {
-    /// The network, if there is one.
-    #[must_use]
-    pub fn network(self) -> Option<Inside> {
-        match self {
-            Self::Network(inside) => Some(inside),
-            Self::Socket => None,
-        }
-    }
+/// A build's way out, as its tasks take it: a task that finds none of its kind is not started.
+#[derive(Clone, Debug, Default)]
+pub struct WayOut {
+    /// The network of its sandboxes.
+    pub sandboxes: Option<Inside>,
+    /// The network of its containers.
+    pub containers: Option<Awaited>,
 }
 
 /// How a sandbox gets into a build's network.
@@ -68,10 +61,22 @@ pub struct Service<'a> {
 
 /// What the process says when all is ready.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ready {
-    proxy_port: u16,
+pub(super) struct Ready {
+    pub(super) proxy_port: u16,
     /// Why only programs that heed the proxy's variables get out.
-    weak: Option<String>,
+    pub(super) weak: Option<String>,
+}
+
+/// Hears it.
+///
+/// # Errors
+///
+/// What the process says, or that it does not in time.
+pub(super) async fn ready(said: impl AsyncRead + Unpin) -> io::Result<Ready> {
+    let mut line = String::new();
+    timeout(PATIENCE, BufReader::new(said).read_line(&mut line)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let ready: Result<Ready, String> = serde_json::from_str(&line)?;
+    ready.map_err(io::Error::other)
 }
 
 /// A running network; it ends at the latest when this is dropped.
@@ -110,10 +115,7 @@ impl Network {
         command.env_clear().current_dir("/").kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let said = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut line = String::new();
-        timeout(PATIENCE, BufReader::new(said).read_line(&mut line)).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        let ready: Result<Ready, String> = serde_json::from_str(&line)?;
-        let Ready { proxy_port, weak } = ready.map_err(io::Error::other)?;
+        let Ready { proxy_port, weak } = ready(said).await?;
         let id = process.id().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(Self { process, inside: Inside { process: id, proxy_port }, weak })
     }
@@ -136,24 +138,53 @@ struct Listeners {
     weak: Option<String>,
 }
 
-/// The whole life of the process `callboard-worker network`, which may have so many descriptors.
+/// The whole life of the process `callboard-worker network`, which may have so many descriptors. With a `user` it is in namespaces
+/// of its own already, as root, and becomes that user.
 ///
 /// # Errors
 ///
 /// If there can't be one. That is said on standard output as well.
-pub fn serve(socket: &Path, service: Option<Service<'_>>, descriptors: u64) -> io::Result<()> {
+pub fn serve(socket: &Path, service: Option<Service<'_>>, user: Option<u32>, descriptors: u64) -> io::Result<()> {
     // Ctrl-C in the worker's terminal is not for it.
     setsid().ok();
     let door = || service.map(|service| inward::Door::open(service)).transpose();
-    let (listeners, door) = match namespace::enter().and_then(|()| Ok((listen()?, door()?))) {
-        Ok(ready) => ready,
-        Err(error) => {
-            say(&Err(error.to_string()));
-            return Err(error);
-        }
-    };
+    let entered = if user.is_some() { Ok(()) } else { namespace::enter() };
+    let (listeners, door) =
+        match entered.and_then(|()| Ok((listen()?, user.map_or(Ok(()), namespace::become_user)?, door()?))) {
+            Ok((listeners, (), door)) => (listeners, door),
+            Err(error) => {
+                say(&Err(error.to_string()));
+                return Err(error);
+            }
+        };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(relay(listeners, door, socket, descriptors))
+    let leash = Leash::held(user.is_some())?;
+    runtime.block_on(relay(listeners, door, socket, descriptors, leash))
+}
+
+/// What the process ends with.
+enum Leash {
+    /// Its input's end.
+    Input(Receiver<()>),
+    /// What ends it past all that it does.
+    Guard,
+}
+
+impl Leash {
+    fn held(in_container: bool) -> io::Result<Self> {
+        if !in_container {
+            return Ok(Self::Input(stdin::end()?));
+        }
+        ask::heed(io::BufReader::new(io::stdin()))?;
+        Ok(Self::Guard)
+    }
+
+    async fn ends(self) {
+        match self {
+            Self::Input(end) => drop(end.await),
+            Self::Guard => pending().await,
+        }
+    }
 }
 
 fn listen() -> io::Result<Listeners> {
@@ -171,7 +202,13 @@ fn listen() -> io::Result<Listeners> {
     Ok(Listeners { proxy, all, names, names_by_tcp, weak })
 }
 
-async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, descriptors: u64) -> io::Result<()> {
+async fn relay(
+    listeners: Listeners,
+    door: Option<inward::Door>,
+    socket: &Path,
+    descriptors: u64,
+    leash: Leash,
+) -> io::Result<()> {
     let Listeners { proxy, all, names, names_by_tcp, weak } = listeners;
     let proxy_port = proxy.local_addr()?.port();
     let out = Proxy {
@@ -186,7 +223,7 @@ async fn relay(listeners: Listeners, door: Option<inward::Door>, socket: &Path, 
         tokio::spawn(door.accept());
     }
     say(&Ok(Ready { proxy_port, weak }));
-    stdin::end()?.await.ok();
+    leash.ends().await;
     Ok(())
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn start(
         let why = format!("its host holds no previews that run in image {:?}", run.image);
         return Err(NotStarted { stage: Stage::Unsupported, why });
     }
-    isolation.fetch(Fetch { image: &run.image, secrets: &run.registry_secrets, say: &|_| {} }).await?;
+    isolation.fetch(Fetch { image: &run.image, secrets: &run.registry_secrets, say: &|_| {}, way_out: None }).await?;
     let trouble = |error: io::Error| NotStarted { stage: Stage::Start, why: format!("its keeper: {error}") };
     let orders = orders(config, isolation, folder, run).await?;
     let (root, build) = (config.place.builds_root.clone(), folder.build);
@@ -86,7 +86,7 @@ async fn orders(
         directory: folder.site.clone(),
         slot,
         // Its network is made by its keeper.
-        way_out: Some(WayOut::Network(Inside { process: 0, proxy_port: 0 })),
+        way_out: Some(WayOut { sandboxes: Some(Inside { process: 0, proxy_port: 0 }), containers: None }),
         limits: config.limits,
         // Its end is the keeper's, and no lease's.
         fence_at: Boot(u64::MAX),
@@ -104,7 +104,7 @@ async fn orders(
         slot,
         run_as: config.place.run_as(slot),
         errand: service.errand,
-        has_network: service.has_network,
+        network: service.network,
         door: service.door,
         allowed: config.egress_allow.clone(),
         resolver: config.resolver,

@@ -1,10 +1,12 @@
 //! What only containers have: images, and a daemon.
 
-use crate::back_ends::{BackEnd, HOST_IMAGE, ask, socket};
+use crate::back_ends::{BackEnd, HOST_IMAGE, ask, containers, socket};
 use crate::board::{TOKEN, job, step};
 use crate::fleet::command;
 use crate::fleet::{BINARY, eventually};
-use crate::{Board, Forge, set_up_in};
+use crate::{Board, Forge, Worker, set_up_in};
+use callboard_worker::proc;
+use nix::sys::signal::Signal;
 use protocol::log::Stream;
 use protocol::{EndReason, Status};
 use std::process::{Child, Command, Stdio};
@@ -103,6 +105,41 @@ async fn a_worker_in_a_container_gives_builds_volumes_and_leaves_none() {
     )
     .unwrap();
     assert_eq!(worker.wait().unwrap().code(), Some(0));
+}
+
+/// Ends the container that is the network of this worker's build.
+fn kill_network(worker: &Worker) {
+    let is_network =
+        |id: &String| ask("GET", &format!("/containers/{id}/json"))["Args"].to_string().contains("\"network\"");
+    let id = containers(&worker.root).into_iter().find(is_network).unwrap();
+    ask("POST", &format!("/containers/{id}/kill"));
+}
+
+async fn ends_with_its_network(break_it: fn(&Worker), how: &str) {
+    let Some((board, forge, worker)) = set_up_in(BackEnd::Docker, &["--kill-grace-ms", "60000"]).await else { return };
+    let long = "trap 'echo asked to end; exit' TERM; echo running; while :; do sleep 0.1; done";
+    let build = board.offer(job(&forge.url(), vec![step("long", &[long]), step("never", &["true"])]));
+    board.until_log("running\n").await;
+    break_it(&worker);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)), "{}", board.log());
+    assert!(report.error_message.unwrap().contains("network of the build's containers broke"));
+    let log = board.log();
+    let said = format!("network: the network of this build's containers broke: {how}\n");
+    assert!(log.contains(&said) && log.contains("asked to end\n"), "{log}");
+    assert!(!log.contains("Step 2/2"), "{log}");
+    worker.is_tidy();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_whose_network_breaks_is_asked_to_end_and_says_why() {
+    ends_with_its_network(kill_network, "it ended with exit code 137").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_whose_networks_guard_is_killed_is_asked_to_end_and_says_why() {
+    let kill = |worker: &Worker| proc::signal(worker.guards()[0], Signal::SIGKILL);
+    ends_with_its_network(kill, "its guard was killed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

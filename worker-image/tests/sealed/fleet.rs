@@ -142,14 +142,26 @@ impl Worker {
         recover
     }
 
-    /// Ends it and its guards in one instant, so that none can see the others go.
-    pub(crate) fn kill_with_guards(&mut self) {
+    /// The guards of this builds root, the newest last.
+    pub(crate) fn guards(&self) -> Vec<i32> {
         let root = self.root.to_string_lossy().into_owned();
         let is_guard = |process: &proc::Process| {
             let verb = process.args.get(1).is_some_and(|verb| verb == "guard");
             verb && process.args[0].starts_with(&root)
         };
-        let guards: Vec<i32> = proc::all().into_iter().filter(is_guard).map(|guard| guard.pid).collect();
+        let mut guards: Vec<i32> = proc::all().into_iter().filter(is_guard).map(|guard| guard.pid).collect();
+        guards.sort_by_key(|pid| begun_at(*pid));
+        guards
+    }
+
+    /// The guard of the step that runs: what stands beside a build began before.
+    pub(crate) fn guard_of_step(&self) -> i32 {
+        *self.guards().last().expect("a step runs")
+    }
+
+    /// Ends it and its guards in one instant, so that none can see the others go.
+    pub(crate) fn kill_with_guards(&mut self) {
+        let guards = self.guards();
         assert!(!guards.is_empty(), "nothing runs");
         for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
             guards.iter().for_each(|guard| proc::signal(*guard, signal));
@@ -249,6 +261,13 @@ impl Drop for Worker {
         umount2(&self.root, MntFlags::MNT_DETACH).ok();
         self.back_end.clear(&self.root);
     }
+}
+
+/// When a process began, in the kernel's ticks since its boot.
+fn begun_at(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    after_name.skip(19).find_map(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
 fn left(root: &Path, but_for: &[&str]) -> Vec<i32> {

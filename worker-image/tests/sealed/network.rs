@@ -2,10 +2,10 @@
 //! that are private and one that is not, and a resolver.
 
 use crate::board::step;
-use crate::fleet::{can_seal, is_root};
+use crate::fleet::is_root;
 use crate::seal::run;
-use crate::set_up;
 use crate::skipped::skip;
+use crate::{BackEnd, set_up_in};
 use callboard_worker::isolation::bubblewrap::find;
 use protocol::Status;
 use protocol::log::Stream;
@@ -32,14 +32,17 @@ fn has_ip() -> bool {
     has
 }
 
-#[test]
-fn programs_that_know_no_proxy_reach_what_others_do() {
-    if !can_seal() || !is_root() || !has_ip() {
+in_both! {
+    programs_that_know_no_proxy_reach_what_others_do,
+}
+
+async fn programs_that_know_no_proxy_reach_what_others_do(back_end: BackEnd) {
+    if !back_end.is_here() || !is_root() || !has_ip() {
         return;
     }
     let mut command = Command::new("unshare");
     command.args(["--net", "/bin/sh", "-ec", IN_A_NAMESPACE]).arg(std::env::current_exe().unwrap());
-    let output = command.arg("network::inside_the_namespace").output().unwrap();
+    let output = command.arg(format!("network::inside_for_{back_end:?}").to_lowercase()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("1 passed"), "{said}");
@@ -59,12 +62,22 @@ $s->send("x"); $s->recv(my $answer, 9); print "datagram: $!\n"' "$@"; }"#;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "called by another test, in a namespace of its own"]
-async fn inside_the_namespace() {
+async fn inside_for_bubblewrap() {
+    inside_the_namespace(BackEnd::Bubblewrap).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "called by another test, in a namespace of its own"]
+async fn inside_for_docker() {
+    inside_the_namespace(BackEnd::Docker).await;
+}
+
+async fn inside_the_namespace(back_end: BackEnd) {
     let (allowed, private, public) = (echo(ALLOWED), echo(PRIVATE), echo(PUBLIC));
     let resolver = resolve(PRIVATE).to_string();
     let allow = allowed.to_string();
     let args = ["--resolver", &resolver, "--egress-allow", &allow];
-    let Some((board, forge, _worker)) = set_up(&args).await else { panic!("no sandbox") };
+    let Some((board, forge, _worker)) = set_up_in(back_end, &args).await else { panic!("no sandbox") };
     let port = |address: SocketAddr| address.port();
     let reaches = [
         format!("connect {ALLOWED} {} allowed", port(allowed)),
@@ -77,6 +90,7 @@ async fn inside_the_namespace() {
         format!("connect 127.0.0.1 {} board", board.url.rsplit(':').next().unwrap()),
         format!("datagram {ALLOWED} {}", port(allowed)),
         "getent hosts nowhere.test || echo unknown".to_owned(),
+        "getent hosts callboard >/dev/null && echo itself".to_owned(),
         "getent ahostsv4 many.test | grep -c STREAM".to_owned(),
     ];
     let commands: Vec<&str> = [CONNECT, DATAGRAM].into_iter().chain(reaches.iter().map(String::as_str)).collect();
@@ -91,7 +105,7 @@ async fn inside_the_namespace() {
     }
 }
 
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 12] = [
     "allowed",
     "public",
     "public-by-name",
@@ -102,6 +116,7 @@ const ANSWERS: [&str; 11] = [
     "none",
     "datagram: Connection refused",
     "unknown",
+    "itself",
     "40",
 ];
 

@@ -132,9 +132,9 @@ async fn a_cancel_beside_a_success_is_reported_as_one_of_them_once(back_end: Bac
 async fn a_deadline_that_came_first_is_no_cancel(back_end: BackEnd) {
     let Some((board, forge, worker)) = set_up_in(back_end, &["--kill-grace-ms", "2000"]).await else { return };
     let stubborn = "trap 'echo asked to end' TERM; echo running; while :; do sleep 0.1; done";
-    let mut short = job(&forge.url(), vec![step("long", &[stubborn])]);
-    short.deadline_in_ms = 2500;
-    let build = board.offer(short);
+    let build = board.offer(job(&forge.url(), vec![step("long", &[stubborn])]));
+    board.until_log("running\n").await;
+    board.heard().given.values_mut().for_each(|job| job.deadline_in_ms = 0);
     board.until_log("asked to end\n").await;
     board.heard().cancel = Some(CancelReason::User);
     let report = board.report(build).await;

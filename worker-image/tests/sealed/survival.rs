@@ -3,7 +3,7 @@
 use crate::board::{job, step};
 use crate::fleet::{Worker, eventually};
 use crate::{BackEnd, Board, set_up, set_up_in};
-use callboard_worker::proc::{self, Process};
+use callboard_worker::proc;
 use nix::sys::signal::Signal;
 use protocol::{EndReason, Status};
 use std::time::{Duration, Instant};
@@ -64,12 +64,7 @@ async fn a_killed_guard_takes_its_sandbox_along(back_end: BackEnd) {
     let Some((board, forge, worker)) = set_up_in(back_end, &[]).await else { return };
     let build = board.offer(job(&forge.url(), vec![step("long", &[STUBBORN])]));
     board.until_log("running\n").await;
-    let is_guard = |process: &Process| {
-        let root = worker.root.to_str().unwrap();
-        process.args.first().is_some_and(|arg| arg.starts_with(root)) && process.args[1] == "guard"
-    };
-    let guard = proc::all().into_iter().find(is_guard).unwrap();
-    proc::signal(guard.pid, Signal::SIGKILL);
+    proc::signal(worker.guard_of_step(), Signal::SIGKILL);
     let report = board.report(build).await;
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Internal)));
     worker.is_tidy();

@@ -1,8 +1,8 @@
 //! By what containers hold the guarantees, and how to mend what a daemon does not give.
 
-use super::out;
 use super::start::Docker;
 use super::volumes::Reach;
+use super::{network, out};
 use crate::isolation::Isolation as _;
 use crate::isolation::guarantees::{Given, Guarantee, untried};
 use crate::isolation::trials::{Facts, Means, facts, judge};
@@ -46,7 +46,7 @@ impl Able {
             Guarantee::Nesting => always("the filter"),
             Guarantee::Seccomp if self.seccomp => always("a filter of rarer system calls, and the daemon's own"),
             Guarantee::Seccomp => always("a filter of rarer system calls; the daemon has none of its own"),
-            Guarantee::Network => always("no network but loopback, and a proxy per build"),
+            Guarantee::Network => always("no interface but loopback, and a relay and a proxy per build"),
             Guarantee::Memory if self.swap => by_group(self.memory, "control groups of the daemon's"),
             Guarantee::Memory => by_group(self.memory, "control groups of the daemon's, which do not count swap"),
             Guarantee::Processes => by_group(self.processes, "control groups of the daemon's"),
@@ -77,10 +77,11 @@ impl Docker {
             Ok(site) => site,
             Err(error) => return untried(&format!("no directory for a build: {error}"), DAEMON),
         };
-        let facts = self.facts(&site, &id.to_string()).await;
-        let cleared = self.clear(&id.to_string()).await;
+        let build = id.to_string();
+        let (facts, network) = tokio::join!(self.facts(&site, &build), network::tried(self, &site, &build));
+        let cleared = self.clear(&build).await;
         let removed = site.remove().await.map_err(|error| error.to_string());
-        let given = facts.map(|facts| judge(&facts, |guarantee| self.able.means(guarantee, self.reach)));
+        let given = network.and(facts).map(|facts| judge(&facts, |guarantee| self.able.means(guarantee, self.reach)));
         match (given, cleared.and(removed)) {
             (Ok(given), Ok(())) => given,
             (Err(why), _) => untried(&why, DAEMON),

@@ -10,6 +10,7 @@ mod kit;
 mod labels;
 mod leftovers;
 mod life;
+mod network;
 mod ours;
 mod out;
 mod pull;

@@ -4,11 +4,14 @@ use super::daemon::{Daemon, Engine};
 use super::kit::{IMAGE, Kit, OwnImage};
 use super::labels::Scope;
 use super::spec::Spec;
+use crate::clock::Boot;
 use crate::isolation::Limits;
+use crate::isolation::plan::{ContainerOrders, Env, Plan};
 use bollard::errors::Error;
-use bollard::models::Mount;
+use bollard::models::{ContainerCreateBody, Mount};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder};
 use futures::StreamExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -56,6 +59,29 @@ impl Ours {
         }
     }
 
+    /// What a guard does of a container that stands beside a build until the worker or the build ends, and no longer than to `fence_at`
+    /// unless that is renewed: then it must heed what it is told of that, by [`crate::isolation::ask`].
+    pub(super) fn orders(
+        &self,
+        body: ContainerCreateBody,
+        ended_mark: PathBuf,
+        fence_at: Option<Boot>,
+    ) -> ContainerOrders {
+        ContainerOrders {
+            is_kept: false,
+            daemon: self.daemon.address.clone(),
+            name: format!("callboard-{}", Uuid::new_v4()),
+            body,
+            ended_mark,
+            plan: nothing(),
+            bounded: Vec::new(),
+            disk_bytes: 0,
+            fence_at: fence_at.unwrap_or(Boot(u64::MAX)),
+            tells_fence: fence_at.is_some() && self.engine.may_be_told_at_any_time(),
+            kill_grace_ms: 0,
+        }
+    }
+
     /// Runs our program with `args` to its end.
     ///
     /// # Errors
@@ -96,5 +122,18 @@ impl Ours {
         let ran = timeout(PATIENCE, running).await.unwrap_or(Err(Error::RequestTimeoutError));
         daemon.remove(&name).await?;
         ran.map(drop)
+    }
+}
+
+/// What stands beside a build reads its input for its end alone.
+fn nothing() -> Plan {
+    Plan {
+        argv: Vec::new(),
+        env: Env::new(),
+        files: Vec::new(),
+        proxy_port: None,
+        door: None,
+        processes_max: 0,
+        linger_ms: 0,
     }
 }

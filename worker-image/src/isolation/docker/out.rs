@@ -5,16 +5,14 @@ use super::daemon::words;
 use super::ours::Ours;
 use super::spec::Spec;
 use super::volumes::{self, KEPT, OUT, Reach};
-use crate::clock::Boot;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::guard::client;
 use crate::isolation::bubblewrap::names;
-use crate::isolation::plan::{ContainerOrders, Env, Errand, Plan};
+use crate::isolation::plan::Errand;
 use crate::mark::Mark;
 use bollard::models::Mount;
 use std::io;
 use std::path::Path;
-use uuid::Uuid;
 
 /// The mark that the proxy's guard sets; nobody reads it.
 const ENDED: &str = "out-ended-at";
@@ -34,20 +32,7 @@ pub(super) async fn contained(ours: &Ours, way: Way<'_>, user: u32, refusals: Re
     let spec = Spec { network: "host", ..ours.spec(&args, &way.build, user, vec![out.mount, kit(ours)]) };
     let ended_mark = directory.join(ENDED);
     Mark::make(&ended_mark)?;
-    let orders = ContainerOrders {
-        is_kept: false,
-        daemon: ours.daemon.address.clone(),
-        name: format!("callboard-{}", Uuid::new_v4()),
-        body: spec.body(),
-        ended_mark,
-        plan: nothing(),
-        bounded: Vec::new(),
-        disk_bytes: 0,
-        // It ends with the worker, or with the build.
-        fence_at: Boot(u64::MAX),
-        tells_fence: false,
-        kill_grace_ms: 0,
-    };
+    let orders = ours.orders(spec.body(), ended_mark, None);
     let running = client::start(way.binary, &way.build, &Errand::Container(Box::new(orders))).await?;
     Proxy::contained(running, refusals).await
 }
@@ -68,9 +53,4 @@ pub(super) async fn furnish(ours: &Ours, build: &str, directory: &Path, user: u3
 
 fn kit(ours: &Ours) -> Mount {
     volumes::kit(Reach::Apart, Path::new(""), &ours.kit_volume())
-}
-
-/// The proxy reads its input for its end alone.
-fn nothing() -> Plan {
-    Plan { argv: Vec::new(), env: Env::new(), files: Vec::new(), out: None, door: None, processes_max: 0, linger_ms: 0 }
 }

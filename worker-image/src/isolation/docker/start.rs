@@ -10,16 +10,19 @@ use super::pull::{Image, fetch};
 use super::reference::is_reference;
 use super::settings::Settings;
 use super::spec::{Spec, environment};
-use super::volumes::{self, Reach, Way};
-use super::{leftovers, reach};
+use super::volumes::{self, Reach};
+use super::{leftovers, network, reach};
 use crate::clock::millis;
 use crate::config::Place;
 use crate::egress::{self, Proxy, Refusals};
 use crate::guard::client;
 use crate::isolation::bubblewrap::{names, path_variable};
 use crate::isolation::guarantees::Trying;
-use crate::isolation::plan::{ContainerOrders, Door, Errand, Out, Plan, PlanFile};
-use crate::isolation::{Ended, Fetch, Isolation, Running, Service, ServiceOf, StartError, Task};
+use crate::isolation::plan::{ContainerOrders, Door, Errand, Plan, PlanFile};
+use crate::isolation::{
+    Ended, Fetch, Isolation, NetworkOf, Running, Service, ServiceNetwork, ServiceOf, StartError, Task,
+};
+use crate::network::{Joined, WayOut};
 use crate::site::Site;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -129,11 +132,9 @@ impl Docker {
 
     fn orders(&self, task: &Task, build: &str, image: Image) -> ContainerOrders {
         let labels = self.ours.scope.of_build(build);
-        let way = task.way_out.map(|_| volumes::way(self.reach, &task.directory, build, &labels));
-        let plan = self.plan(task, &image, way.as_ref());
+        let plan = self.plan(task, &image);
         let mut mounts = volumes::kept(self.reach, &task.directory, build, &labels);
         mounts.push(volumes::kit(self.reach, &self.place.binaries(), &self.ours.kit_volume()));
-        mounts.extend(way.map(|way| way.mount));
         let spec = Spec {
             image: image.id,
             command: self.ours.kit.command(&["sandbox-init"]),
@@ -162,7 +163,7 @@ impl Docker {
         }
     }
 
-    fn plan(&self, task: &Task, image: &Image, way: Option<&Way>) -> Plan {
+    fn plan(&self, task: &Task, image: &Image) -> Plan {
         let mut files = task.files.clone();
         if let Ok(content) = fs::read_to_string(task.directory.join(names::CERTIFICATES)) {
             files.push(PlanFile { name: names::CERTIFICATES.into(), mode: 0o644, content });
@@ -171,7 +172,7 @@ impl Docker {
             argv: task.argv.clone(),
             env: environment(&image.env, &task.env, &path_variable()),
             files,
-            out: way.map(|way| Out::Socket(way.inside.clone())),
+            proxy_port: None,
             door: None,
             processes_max: PROCESSES_MAX.max(task.limits.processes),
             linger_ms: millis(task.kill_grace),
@@ -212,8 +213,12 @@ impl Isolation for Docker {
         (OWN.into(), self.ours.kit.command(args))
     }
 
-    fn has_networks(&self) -> bool {
+    fn has_sandboxes(&self) -> bool {
         false
+    }
+
+    fn network(&self, of: NetworkOf<'_>) -> Option<ContainerOrders> {
+        Some(network::orders(self, of))
     }
 
     fn guarantees(&self) -> Trying<'_> {
@@ -221,7 +226,17 @@ impl Isolation for Docker {
     }
 
     fn fetch<'a>(&'a self, fetch: Fetch<'a>) -> BoxFuture<'a, Result<(), StartError>> {
-        async move { self.make_ready(fetch.image, fetch.secrets, fetch.say).await.map(drop) }.boxed()
+        async move {
+            let image = self.make_ready(fetch.image, fetch.secrets, fetch.say);
+            let network = async {
+                match fetch.way_out {
+                    Some(way_out) => joined(way_out).await.map(drop),
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(image, network).map(drop)
+        }
+        .boxed()
     }
 
     fn start(&self, task: Task) -> BoxFuture<'_, Result<Running, StartError>> {
@@ -230,7 +245,10 @@ impl Isolation for Docker {
             let build = build_of(&task);
             let orders = self.orders(&task, &build, image);
             let (daemon, name) = (self.ours.daemon.clone(), orders.name.clone());
-            let errand = Errand::Container(Box::new(orders));
+            let mut errand = Errand::Container(Box::new(orders));
+            if let Some(way_out) = &task.way_out {
+                errand.join(&joined(way_out).await?);
+            }
             let started = client::start(&self.place.installed(), &build, &errand).await;
             let running =
                 started.map_err(|error| StartError::Trouble(format!("the guard could not be started: {error}")))?;
@@ -249,12 +267,16 @@ impl Isolation for Docker {
             let image = self.image(&task.image).await?;
             let trouble = |error: io::Error| StartError::Trouble(format!("its way in: {error}"));
             let door = self.make_door(&task).map_err(trouble)?;
-            let mut orders = self.orders(&task, &build_of(&task), image);
+            let build = build_of(&task);
+            let mut orders = self.orders(&task, &build, image);
             let mounts = orders.body.host_config.get_or_insert_default().mounts.get_or_insert_default();
             mounts.push(volumes::door(&task.directory));
             orders.plan.door = Some(Door { socket: Path::new(volumes::DOOR.1).join(names::DOOR), port: of.port });
             orders.is_kept = of.retain_failed;
-            Ok(Service { errand: Errand::Container(Box::new(orders)), door, has_network: false })
+            let (images, fence_at) = (&[task.image.as_str()], task.fence_at);
+            let of = NetworkOf { build: &build, directory: &task.directory, slot: task.slot, images, fence_at };
+            let network = ServiceNetwork::Container(Box::new(network::orders(self, of)));
+            Ok(Service { errand: Errand::Container(Box::new(orders)), door, network })
         }
         .boxed()
     }
@@ -281,6 +303,15 @@ impl Isolation for Docker {
 /// The build, as its directory is called.
 fn build_of(task: &Task) -> String {
     task.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The way into the network of a build's containers; without one nothing is started.
+async fn joined(way_out: &WayOut) -> Result<Joined, StartError> {
+    let joined = match &way_out.containers {
+        Some(awaited) => awaited.joined().await,
+        None => Err("there is none".into()),
+    };
+    joined.map_err(|why| StartError::Trouble(format!("the network of the build's containers: {why}")))
 }
 
 /// A guard that was killed has not removed its container.

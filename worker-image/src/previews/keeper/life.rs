@@ -11,14 +11,16 @@ use crate::descriptors;
 use crate::egress::{Proxy, Refusals};
 use crate::guard::client;
 use crate::isolation::bubblewrap::names;
-use crate::isolation::{Ended, Exceeded, Running};
+use crate::isolation::plan::ContainerOrders;
+use crate::isolation::{Ended, Exceeded, Running, ServiceNetwork};
 use crate::logs::{Reading, read_to};
 use crate::mask::Masks;
-use crate::network::{Network, Service};
+use crate::network::{Contained, Network, Service};
 use futures::future::BoxFuture;
 use rules::preview::{Seen, Stage};
 use std::collections::BTreeSet;
 use std::fs;
+use std::future::pending;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -138,9 +140,9 @@ impl Life {
         over
     }
 
-    /// The way out, and, where the back end has networks, the network with the way in.
+    /// The way out, and the network, which has the way in where it is a process.
     async fn equip(&mut self) -> io::Result<Equipped> {
-        let Orders { site, build, binary, run_as, port, door, has_network, .. } = &self.orders;
+        let Orders { site, build, binary, run_as, port, door, .. } = &self.orders;
         let socket = site.join(names::EGRESS);
         for left in [&socket, door] {
             match fs::remove_file(left) {
@@ -150,17 +152,20 @@ impl Life {
         }
         let (log, masks) = (Arc::clone(&self.log), Arc::clone(&self.masks));
         let refusals: Refusals = Arc::new(move |line: String| log.say(&masks.text(&line)));
-        let service = Service { port: *port, door };
-        let network = async {
-            if !has_network {
-                return Ok(None);
+        let (service, build) = (Service { port: *port, door }, build.to_string());
+        let proxy = Proxy::start(self.orders.way(socket.clone()), refusals).await?;
+        let network = match &self.orders.network {
+            ServiceNetwork::Process => {
+                let network = Network::start(binary, &build, &socket, *run_as, Some(service)).await?;
+                self.orders.errand.enter(network.inside);
+                Around::Process(network)
             }
-            Network::start(binary, &build.to_string(), &socket, *run_as, Some(service)).await.map(Some)
+            ServiceNetwork::Container(orders) => {
+                let network = Contained::start(binary, &build, ContainerOrders::clone(orders), None, pending()).await?;
+                self.orders.errand.join(&network.joined);
+                Around::Container(network)
+            }
         };
-        let (proxy, network) = tokio::try_join!(Proxy::start(self.orders.way(socket.clone()), refusals), network)?;
-        if let Some(network) = &network {
-            self.orders.errand.enter(network.inside);
-        }
         Ok(Equipped { proxy, network })
     }
 
@@ -180,7 +185,7 @@ impl Life {
     }
 
     async fn run(&mut self, equipped: &Equipped, door: Door, asked: &mut Receiver<Ask>) -> Over {
-        if let Some(why) = equipped.network.as_ref().and_then(|network| network.weak.as_ref()) {
+        if let Some(why) = equipped.network.weak() {
             self.log.say(&format!("only programs that heed HTTP_PROXY and the like get out ({why})"));
         }
         let (binary, build) = (&self.orders.binary, self.orders.build.to_string());
@@ -193,7 +198,7 @@ impl Life {
             read_to(stdout, Arc::clone(&self.masks), ToLog(Arc::clone(&self.log))),
             read_to(stderr, Arc::clone(&self.masks), ToLog(Arc::clone(&self.log))),
         ];
-        let over = match self.watch(&door, &mut ended, asked).await {
+        let over = match self.watch(&door, &equipped.network, &mut ended, asked).await {
             (over, true) => over,
             (over, false) => {
                 control.terminate();
@@ -214,6 +219,7 @@ impl Life {
     async fn watch(
         &mut self,
         door: &Door,
+        network: &Around,
         ended: &mut BoxFuture<'static, Ended>,
         asked: &mut Receiver<Ask>,
     ) -> (Over, bool) {
@@ -223,6 +229,10 @@ impl Life {
         loop {
             tokio::select! {
                 ended = &mut *ended => return (self.ended(&ended, answered), true),
+                ended = network.broken() => {
+                    let why = format!("the service's network broke: {}", ended.told());
+                    return (Over::Failed(stage(answered), why), false);
+                }
                 ask = asked.recv() => match ask {
                     Some(Ask::Stop) => {
                         self.ends();
@@ -305,17 +315,42 @@ impl Life {
 /// What the service shares with nobody.
 struct Equipped {
     proxy: Proxy,
-    network: Option<Network>,
+    network: Around,
 }
 
 impl Equipped {
     async fn end(self) {
-        let network = async {
-            if let Some(network) = self.network {
-                network.end().await;
-            }
-        };
-        tokio::join!(network, self.proxy.end());
+        tokio::join!(self.network.end(), self.proxy.end());
+    }
+}
+
+/// The network around a service.
+enum Around {
+    Process(Network),
+    Container(Contained),
+}
+
+impl Around {
+    fn weak(&self) -> Option<&str> {
+        match self {
+            Self::Process(network) => network.weak.as_deref(),
+            Self::Container(network) => network.weak.as_deref(),
+        }
+    }
+
+    /// Waits until a container's is gone though nobody asked it to end; of a process nobody is told.
+    async fn broken(&self) -> Ended {
+        match self {
+            Self::Process(_) => pending().await,
+            Self::Container(network) => network.broken().await,
+        }
+    }
+
+    async fn end(self) {
+        match self {
+            Self::Process(network) => network.end().await,
+            Self::Container(network) => network.end().await,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a keeper is told by the worker that starts it: the one line that it reads.
 
 use crate::egress::{Allowed, Way};
+use crate::isolation::ServiceNetwork;
 use crate::isolation::plan::Errand;
 use crate::previews::folder::Folder;
 use crate::previews::settings::Settings;
@@ -23,10 +24,10 @@ pub struct Orders {
     pub slot: u32,
     /// That user; the keeper's own if absent.
     pub run_as: Option<u32>,
-    /// What runs the service. It is put into a network that the keeper makes, if the back end has any.
+    /// What runs the service. It is put into a network that the keeper makes.
     pub errand: Errand,
-    /// Whether it does.
-    pub has_network: bool,
+    /// That network.
+    pub network: ServiceNetwork,
     /// Where the back end takes connections to the service.
     pub door: PathBuf,
     /// What may be reached besides public addresses.
