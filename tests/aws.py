@@ -25,8 +25,9 @@ STARS = {
 # Settings that the template does not make, and why not.
 LEFT_OUT = {
     "another name of CALLBOARD_DATABASE_URL": {"DATABASE_URL"},
+    "CALLBOARD_KEY_SECRET says which secret has it": {"CALLBOARD_SECRETS_KEY"},
     "it is read outside of Lambda only": {"CALLBOARD_LISTEN", "CALLBOARD_LOG_FORMAT"},
-    "the reaper reads none, and functions are alike": {"CALLBOARD_LOG"},
+    "the default will do": {"CALLBOARD_LOG"},
     "a function instance serves one call at a time": {"CALLBOARD_DATABASE_CONNECTIONS", "CALLBOARD_BATCH_MAX"},
     "the schedule is in the template, twice a minute as the default says": {"CALLBOARD_REAP_EVERY_MS"},
     "no route leaves the network, so that nothing outside can be asked": {
@@ -63,10 +64,8 @@ WORKER_LEFT_OUT = {
     },
 }
 
-# Routes that the API must not have, and why.
-NOT_ON_LAMBDA = {
-    ("reaper", "POST /api/v1/admin/sweep"): "the function takes any event for its schedule, and looks at no token",
-}
+# Each service that a network may be joined to, and why.
+ENDPOINTS = {"template.yaml: SecretsEndpoint": "the functions ask Secrets Manager, and nothing else, without a way out"}
 
 # What AWS measures by itself and alarms look at.
 METRICS = {"Invocations", "Errors", "Throttles", "5xx"}
@@ -137,11 +136,27 @@ class Functions(unittest.TestCase):
             self.assertEqual(made - read, set(), f"{name} has what nothing reads")
             self.assertEqual(read - made, set().union(*LEFT_OUT.values()), f"{name} lacks what is read, or has what is left out")
 
-    def test_secrets_are_references(self):
+    def test_secrets_are_fetched_by_the_code_and_stand_in_no_setting(self):
+        template = TEMPLATES["template.yaml"]
+        secrets = {"CALLBOARD_DATABASE_SECRET": "DatabaseSecretArn", "CALLBOARD_KEY_SECRET": "KeySecretArn"}
         for name, function in properties("AWS::Lambda::Function").items():
-            for variable, key in [("CALLBOARD_DATABASE_URL", "database_url"), ("CALLBOARD_SECRETS_KEY", "secrets_key")]:
-                reference = f"{{{{resolve:secretsmanager:${{SettingsSecretArn}}:SecretString:{key}::${{SettingsVersionId}}}}}}"
-                self.assertEqual(function["Environment"]["Variables"][variable], {"Fn::Sub": reference}, name)
+            for variable, parameter in secrets.items():
+                self.assertEqual(function["Environment"]["Variables"][variable], {"Ref": parameter}, name)
+        self.assertFalse([text for text in texts(template) if "{{resolve:" in text])
+        # An address with a password in it is refused.
+        allowed = template["Parameters"]["DatabaseUrl"]["AllowedPattern"]
+        self.assertTrue(re.fullmatch(allowed, "postgres://host.example:5432/callboard?sslmode=verify-full"))
+        self.assertIsNone(re.fullmatch(allowed, "postgres://user:word@host.example/callboard"))
+
+    def test_the_role_and_the_endpoint_allow_to_read_these_two_secrets_and_nothing_else(self):
+        wanted = {"Action": "secretsmanager:GetSecretValue", "Resource": [{"Ref": "DatabaseSecretArn"}, {"Ref": "KeySecretArn"}]}
+        holders = [TEMPLATES["template.yaml"]["Resources"][name]["Properties"] for name in ["SecretsPolicy", "SecretsEndpoint"]]
+        for holder in holders:
+            (statement,) = statements(holder)
+            self.assertEqual({key: statement[key] for key in wanted}, wanted)
+        for name, function in properties("AWS::Lambda::Function").items():
+            role = TEMPLATES["template.yaml"]["Resources"][f"{name}Role"]["Properties"]
+            self.assertIn({"Ref": "SecretsPolicy"}, role["ManagedPolicyArns"], name)
 
     def test_the_api_has_the_routes_that_the_functions_mount_and_the_document_lists(self):
         integrations = {name: i["IntegrationUri"] for name, i in properties("AWS::ApiGatewayV2::Integration").items()}
@@ -151,8 +166,8 @@ class Functions(unittest.TestCase):
             served.append((integrations[target[1]]["Fn::GetAtt"][0].lower(), route["RouteKey"]))
         paths = json.loads((ROOT / "functions/lib/protocol/openapi.json").read_text())["paths"]
         documented = [f"{verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
-        self.assertEqual(sorted(served + list(NOT_ON_LAMBDA)), sorted(mounted()))
-        self.assertEqual(sorted(key for _, key in served + list(NOT_ON_LAMBDA)), sorted(documented))
+        self.assertEqual(sorted(served), sorted(mounted()))
+        self.assertEqual(sorted(key for _, key in served), sorted(documented))
 
 
 class Reaper(unittest.TestCase):
@@ -314,15 +329,14 @@ class Templates(unittest.TestCase):
     def test_no_policy_is_one_that_is_not_read_here(self):
         for name, role in resources("AWS::IAM::Role"):
             for policy in role["Properties"].get("ManagedPolicyArns", []):
-                self.assertEqual(policy, {"Ref": "NetworkPolicy"}, name)
+                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}], name)
         for name, permission in resources("AWS::Lambda::Permission"):
             self.assertFalse([text for text in texts(permission) if "*" in text], name)
 
     def test_no_network_is_joined_to_another(self):
         apart = re.compile("AWS::EC2::(VPCPeering|TransitGateway|VPN|VPCEndpoint|SecurityGroup(In|E)gress)|AWS::(VpcLattice|NetworkManager|RAM)::")
-        for template, parsed in TEMPLATES.items():
-            for name, resource in parsed["Resources"].items():
-                self.assertIsNone(apart.match(resource["Type"]), f"{template}: {name}")
+        joined = {f"{template}: {name}" for template, parsed in TEMPLATES.items() for name, r in parsed["Resources"].items() if apart.match(r["Type"])}
+        self.assertEqual(joined, set(ENDPOINTS))
         networks = [ipaddress.ip_network(t["Parameters"]["NetworkCidr"]["Default"]) for t in TEMPLATES.values() if "NetworkCidr" in t["Parameters"]]
         self.assertEqual([a.overlaps(b) for a, b in itertools.combinations(networks, 2)], [False])
 
@@ -345,6 +359,9 @@ class Templates(unittest.TestCase):
         named = {f"{kind}Name" for kind in kinds} | {"DBClusterIdentifier"}
         for template, parsed in TEMPLATES.items():
             for name, resource in parsed["Resources"].items():
+                if resource["Type"] == "AWS::EC2::VPCEndpoint":
+                    # Its ServiceName is AWS's.
+                    continue
                 own = {"Family"} if resource["Type"] == "AWS::ECS::TaskDefinition" else set()
                 for key in (named | own) & set(resource["Properties"]):
                     value = resource["Properties"][key]

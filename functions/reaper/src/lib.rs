@@ -21,6 +21,19 @@ pub fn routes() -> Routes {
     Routes::new().routes(routes!(sweep_now))
 }
 
+/// Serves Lambda's events: the schedule's sweep the board, a request goes to the route, with its token.
+///
+/// # Errors
+///
+/// A setting that can't be used, or the Lambda runtime's own.
+pub async fn on_lambda() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    edge::scheduled_main(routes(), |shell| async move {
+        let swept = sweep(&shell).await?;
+        serde_json::to_value(swept).map_err(|error| Rejection::Internal(error.to_string()))
+    })
+    .await
+}
+
 /// Sweeps now, previews too, whenever they were last cleaned up.
 #[utoipa::path(
     post,

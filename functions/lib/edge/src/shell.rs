@@ -31,6 +31,9 @@ impl Shell {
     pub fn new(config: Config) -> Result<Self, BadSetting> {
         let store = Store::connect_lazy(&config.database_url, config.database_connections)
             .map_err(|_| BadSetting::new("CALLBOARD_DATABASE_URL", "not an address of a Postgres database"))?;
+        if let Some(ca) = &config.database_ca {
+            store.trust(ca);
+        }
         let seal = Seal::new(&config.secrets_key);
         let billing = Billing::new(&config)?;
         Ok(Self { store, config: Arc::new(config), seal, billing })
