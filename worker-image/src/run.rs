@@ -216,7 +216,11 @@ impl Held<'_> {
         if let (Err(Fail::Stopped(Why::Cancel(_))), Some(commit), false) =
             (&ended, &covered.commit, job.on_cancel.is_empty())
         {
-            covered.ended_at = Some(Boot::now());
+            let ended_at = Boot::now();
+            covered.ended_at = Some(ended_at);
+            if let Err(error) = site.note_steps_ended(ended_at) {
+                warn!(build.id = %job.build_id, %error, "should this worker be killed now, its build is charged for tidying up");
+            }
             self.tidy(course, commit).await;
         }
         equipped.end().await;

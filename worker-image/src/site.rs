@@ -20,6 +20,8 @@ use uuid::Uuid;
 const RECORD: &str = "record.json";
 /// The mark of when the last task ended; without an instant while one runs, or before the first.
 const ENDED: &str = "ended-at";
+/// The mark of when the steps had ended of a build that tidies up after them: what comes after counts for nothing.
+const STEPS_ENDED: &str = "steps-ended-at";
 /// The mark of when the last renewal of the lease that was acknowledged had been sent.
 const RENEWED: &str = "renewed-at";
 /// How often a renewal is looked for.
@@ -49,13 +51,14 @@ impl Record {
         Self { sent_at, max_duration_seconds: job.max_duration_seconds }
     }
 
-    /// How long the build in `directory` has run: until its last task ended, as that task's guard noted; else, if its guard
-    /// was found alive and ended, until then; else as long as its lease is known to have been renewed. All these instants are
-    /// of one boot, though it may be an earlier one.
+    /// How long the build in `directory` has run: until its steps had ended, if it has tidied up since; else until its last task
+    /// ended, as that task's guard noted; else, if its guard was found alive and ended, until then; else as long as its lease is
+    /// known to have been renewed. All these instants are of one boot, though it may be an earlier one.
     #[must_use]
     pub fn ran_ms(&self, directory: &Path, ended_by_us_at: Option<Boot>) -> u64 {
         let mark = |name| Mark::read(&directory.join(name));
-        let until = mark(ENDED).or(ended_by_us_at).or_else(|| mark(RENEWED)).unwrap_or(self.sent_at);
+        let last_task = || mark(ENDED).or(ended_by_us_at).or_else(|| mark(RENEWED));
+        let until = mark(STEPS_ENDED).or_else(last_task).unwrap_or(self.sent_at);
         millis(until.since(self.sent_at)).min(u64::from(self.max_duration_seconds) * 1000)
     }
 
@@ -83,7 +86,7 @@ impl Site {
         if let Some(record) = record {
             fs::write(site.directory.join(RECORD), serde_json::to_vec(record)?)?;
         }
-        for name in [ENDED, RENEWED] {
+        for name in [ENDED, STEPS_ENDED, RENEWED] {
             Mark::make(&site.directory.join(name))?;
         }
         for name in [names::WORKSPACE, names::HOME] {
@@ -139,6 +142,15 @@ impl Site {
         }
     }
 
+    /// Notes that the steps have ended, and that the build only tidies up from now on.
+    ///
+    /// # Errors
+    ///
+    /// If that can't be written.
+    pub fn note_steps_ended(&self, at: Boot) -> io::Result<()> {
+        Mark::open(&self.path(STEPS_ENDED))?.set(Some(at))
+    }
+
     /// Gives `path` to the user of the build.
     ///
     /// # Errors
@@ -190,11 +202,22 @@ mod tests {
     const RECORDED: Record = Record { sent_at: Boot(1000), max_duration_seconds: 60 };
 
     fn check(ended: u64, renewed: u64, ended_by_us_at: Option<Boot>, ran_ms: u64) {
+        check_tidied(0, ended, renewed, ended_by_us_at, ran_ms);
+    }
+
+    fn check_tidied(steps_ended: u64, ended: u64, renewed: u64, ended_by_us_at: Option<Boot>, ran_ms: u64) {
         let root = tempfile::tempdir().unwrap();
-        for (name, at) in [(ENDED, ended), (RENEWED, renewed)] {
+        for (name, at) in [(STEPS_ENDED, steps_ended), (ENDED, ended), (RENEWED, renewed)] {
             Mark::make(&root.path().join(name)).unwrap().set(Some(Boot(at))).unwrap();
         }
         assert_eq!(RECORDED.ran_ms(root.path(), ended_by_us_at), ran_ms);
+    }
+
+    #[test]
+    fn a_build_that_tidied_up_ran_until_its_steps_had_ended_whatever_came_after() {
+        check_tidied(5000, 0, 9000, None, 4000);
+        check_tidied(5000, 7000, 9000, None, 4000);
+        check_tidied(5000, 0, 9000, Some(Boot(10_000)), 4000);
     }
 
     #[test]

@@ -14,8 +14,10 @@ use crate::isolation::Choice;
 use crate::isolation::docker::Settings as Containers;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
+use crate::previews::settings::Settings as Previews;
 use crate::settings::{self, Bad, Settings};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use previews::PreviewArgs;
 use sandbox::{AcceptArgs, IsolationArgs, PlaceArgs};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -149,6 +151,8 @@ pub struct DoctorArgs {
     isolation: IsolationArgs,
     #[command(flatten)]
     accept: AcceptArgs,
+    #[command(flatten)]
+    previews: PreviewArgs,
 }
 
 impl Cli {
@@ -212,6 +216,12 @@ impl DoctorArgs {
     #[must_use]
     pub fn isolation(&self) -> (Choice, Containers) {
         (self.isolation.isolation, self.isolation.containers())
+    }
+
+    /// How previews would be held.
+    #[must_use]
+    pub fn previews(&self) -> Previews {
+        self.previews.settings()
     }
 
     /// What the operator puts up with.

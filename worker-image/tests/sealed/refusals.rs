@@ -90,7 +90,9 @@ fn the_doctor_speaks_json() {
         .unwrap();
     let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |list: &serde_json::Value| list.as_array().unwrap().clone();
-    assert!(of(&examined["host"]).iter().any(|finding| finding["name"] == "bubblewrap"));
+    for name in ["bubblewrap", "preview ports", "kept directories"] {
+        assert!(of(&examined["host"]).iter().any(|finding| finding["name"] == name), "{name}");
+    }
     let is_fit = of(&examined["host"]).iter().all(|finding| finding["ok"] == true || finding["needed"] == false)
         && of(&examined["isolation"])
             .iter()

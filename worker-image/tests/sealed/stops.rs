@@ -16,6 +16,7 @@ in_both! {
     a_cancel_ends_a_build,
     a_cancelled_build_tidies_up_and_that_counts_for_nothing,
     a_build_that_is_lost_while_it_tidies_up_ends_at_once,
+    a_recovery_charges_nothing_of_what_a_build_tidied_up,
     nothing_is_tidied_up_but_after_a_cancel,
     a_build_that_is_not_ours_any_more_is_ended_and_not_reported,
     the_first_signal_drains_and_the_second_stops,
@@ -115,6 +116,23 @@ async fn a_build_that_is_lost_while_it_tidies_up_ends_at_once(back_end: BackEnd)
     board.heard().cancel = Some(CancelReason::User);
     board.until_log("begun\n").await;
     board.heard().gone = true;
+    worker.is_tidy();
+}
+
+async fn a_recovery_charges_nothing_of_what_a_build_tidied_up(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
+    let tidying = tidying(&forge, &["echo begun", "sleep 600"]);
+    let (offered, build) = (Instant::now(), board.offer(tidying));
+    board.until_log("running\n").await;
+    board.heard().cancel = Some(CancelReason::User);
+    board.until_log("begun\n").await;
+    let ran_ms_at_most = u64::try_from(offered.elapsed().as_millis()).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    worker.kill_with_guards();
+    let worker = worker.again(&board, &forge);
+    let report = board.report(build).await;
+    assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::Recovery)));
+    assert!((1..=ran_ms_at_most).contains(&report.ran_ms), "{} of {ran_ms_at_most}", report.ran_ms);
     worker.is_tidy();
 }
 

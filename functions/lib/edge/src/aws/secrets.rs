@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 /// How long one question may take. Whoever called the function waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
+const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL_SECRETS_MANAGER", "AWS_ENDPOINT_URL"];
 const ACTION: &str = "secretsmanager.GetSecretValue";
 const CONTENT: &str = "application/x-amz-json-1.1";
 
@@ -61,10 +62,11 @@ impl SecretsManager {
     pub(crate) fn new(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, BadSetting> {
         let given = |name| lookup(name).ok_or_else(|| BadSetting::new(name, "not set, though Lambda sets it"));
         let region = given("AWS_REGION")?;
-        let elsewhere = lookup("AWS_ENDPOINT_URL_SECRETS_MANAGER");
+        // As AWS's SDKs have it: an emulator's address, for this service or for all.
+        let elsewhere = ENDPOINTS.into_iter().find_map(&lookup);
         let url = elsewhere.unwrap_or_else(|| format!("https://secretsmanager.{region}.amazonaws.com"));
-        let url = Url::parse(&url)
-            .map_err(|_| BadSetting::new("AWS_ENDPOINT_URL_SECRETS_MANAGER", "not an address; give https://host"))?;
+        let url =
+            Url::parse(&url).map_err(|_| BadSetting::new("AWS_ENDPOINT_URL", "not an address; give https://host"))?;
         let key = given("AWS_SECRET_ACCESS_KEY")?;
         let who = Credentials { key_id: given("AWS_ACCESS_KEY_ID")?, key, session: lookup("AWS_SESSION_TOKEN") };
         // A provider that is installed already is as good.
