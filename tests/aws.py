@@ -69,8 +69,8 @@ WORKER_LEFT_OUT = {
 # Each service that a network may be joined to, and why.
 ENDPOINTS = {"template.yaml: SecretsEndpoint": "the functions ask Secrets Manager, and nothing else, without a way out"}
 
-# What AWS measures by itself and alarms look at.
-METRICS = {"Invocations", "Errors", "Throttles", "5xx"}
+# What AWS measures by itself, and alarms and the dashboard look at.
+METRICS = {"Invocations", "Errors", "Throttles", "5xx", "Count", "Latency"}
 
 
 def resources(kind):
@@ -186,11 +186,65 @@ class Reaper(unittest.TestCase):
         self.assertGreaterEqual(hidden, properties("AWS::Lambda::Function")["Reaper"]["Timeout"])
 
 
+def told():
+    """The names of the numbers that the functions tell, and their namespace, as the code has them."""
+    source = (ROOT / "functions/lib/edge/src/aws/metrics.rs").read_text()
+    names = re.search(r"fn name\(.*?\n    }", source, re.S)[0]
+    return set(re.findall(r'=> "(\w+)"', names)), re.search(r'const NAMESPACE: &str = "(\w+)"', source)[1]
+
+
+def measured(alarm):
+    """(namespace, name, function or API) of each number that an alarm looks at."""
+    metrics = [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one] if "Metrics" in alarm else [alarm]
+    return {(one["Namespace"], one["MetricName"], one["Dimensions"][0]["Value"]["Ref"]) for one in metrics}
+
+
+def shown():
+    """(namespace, name, function or API) of each number that the dashboard shows."""
+    (dashboard,) = properties("AWS::CloudWatch::Dashboard").values()
+    body = json.loads(dashboard["DashboardBody"]["Fn::Sub"])
+    rows = [row for widget in body["widgets"] for row in widget["properties"].get("metrics", [])]
+    return {(namespace, name, whose.strip("${}")) for namespace, name, _, whose, *_ in rows}
+
+
 class Alarms(unittest.TestCase):
-    def test_there_are_those_that_need_no_metric_of_ours(self):
-        watched = {name: METRICS & set(texts(alarm)) for name, alarm in properties("AWS::CloudWatch::Alarm").items()}
-        reaper, api, throttles = {"Invocations", "Errors"}, {"5xx"}, {"Throttles"}
-        self.assertEqual(watched, {"ReaperSilentAlarm": reaper, "ServerErrorsAlarm": api, "ThrottlesAlarm": throttles})
+    def test_there_is_one_for_each_thing_that_must_be_told(self):
+        watched = {name: {metric[1:] for metric in measured(alarm)} for name, alarm in properties("AWS::CloudWatch::Alarm").items()}
+        self.assertEqual(watched, {
+            "QueueStuckAlarm": {("Backlog", "Reaper"), ("EndedBuilds", "Complete")},
+            "LapsedLeasesAlarm": {("LapsedLeases", "Reaper")},
+            "ReaperSilentAlarm": {("Invocations", "Reaper"), ("Errors", "Reaper")},
+            "ServerErrorsAlarm": {("5xx", "Api")},
+            "ThrottlesAlarm": {("Throttles", name) for name in properties("AWS::Lambda::Function")},
+        })
+
+    def test_alarms_and_the_dashboard_have_the_names_that_the_code_tells(self):
+        names, namespace = told()
+        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        self.assertEqual({name for space, name, _ in used if space == namespace}, names)
+        self.assertEqual({name for space, name, _ in used if space != namespace} - METRICS, set())
+        self.assertEqual({space for space, _, _ in used}, {namespace, "AWS/Lambda", "AWS/ApiGateway"})
+
+    def test_what_the_code_tells_is_looked_for_where_it_is_told(self):
+        names, namespace = told()
+        tellers = {"Reaper": "functions/reaper/src/numbers.rs", "Complete": "functions/complete/src/end.rs"}
+        says = {name: set(re.findall(r"\(Metric::(\w+), ", (ROOT / path).read_text().split("#[cfg(test)]")[0])) for name, path in tellers.items()}
+        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        for space, name, whose in used:
+            if space == namespace:
+                self.assertIn(name, says[whose])
+        self.assertEqual(set().union(*says.values()), names)
+
+    def test_the_dashboard_shows_every_alarm_and_every_function(self):
+        (dashboard,) = properties("AWS::CloudWatch::Dashboard").values()
+        body = dashboard["DashboardBody"]["Fn::Sub"]
+        for name in properties("AWS::CloudWatch::Alarm"):
+            self.assertIn(f'"${{{name}.Arn}}"', body)
+        self.assertEqual({whose for _, name, whose in shown() if name == "Errors"}, set(properties("AWS::Lambda::Function")))
+
+    def test_a_queue_is_stuck_only_when_the_longest_build_could_have_ended(self):
+        parameters = TEMPLATES["template.yaml"]["Parameters"]
+        self.assertGreater(parameters["StuckMinutes"]["Default"] * 60_000, parameters["DeadlineMaxMs"]["Default"])
 
     def test_every_function_is_watched_for_throttles(self):
         metrics = properties("AWS::CloudWatch::Alarm")["ThrottlesAlarm"]["Metrics"]
@@ -356,7 +410,7 @@ class Templates(unittest.TestCase):
                     self.assertEqual(rule["CidrIp"], {"Ref": "NetworkCidr"}, name)
 
     def test_names_carry_the_stack_and_the_region(self):
-        kinds = ["Function", "Role", "ManagedPolicy", "LogGroup", "Queue", "Group", "Alarm", ""]
+        kinds = ["Function", "Role", "ManagedPolicy", "LogGroup", "Queue", "Group", "Alarm", "Dashboard", ""]
         kinds += ["Cluster", "Service", "AutoScalingGroup", "LaunchTemplate"]
         named = {f"{kind}Name" for kind in kinds} | {"DBClusterIdentifier"}
         for template, parsed in TEMPLATES.items():

@@ -25,6 +25,7 @@ from ops.account import Stop
 # What the community edition only says that it has made: by type, how many of it, all with the physical id `unknown`.
 PRETENDED = {
     "AWS::ApiGatewayV2::Api": 1, "AWS::ApiGatewayV2::Integration": 8, "AWS::ApiGatewayV2::Route": 39, "AWS::ApiGatewayV2::Stage": 1,
+    "AWS::CloudWatch::Dashboard": 1,
 }
 STEPS_MAX = 60
 

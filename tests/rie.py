@@ -178,13 +178,24 @@ class Emulated(unittest.TestCase):
         self.ok("logs", "POST", f"{path}/logs", job["log_token"], {"chunks": [{"seq": 1, "stream": "stdout", "text": "hi\n"}]})
         self.ok("complete", "POST", f"{path}/complete", worker, {"status": "success", "ran_ms": 1, "last_seq": 1})
         self.assertEqual(self.ok("board", "GET", f"/api/v1/builds/{build}", api)["status"], "success")
+        self.assertEqual(self.numbers("complete"), [{"EndedBuilds": 1.0}])
         self.ok("previews", "GET", "/api/v1/previews", api)
         swept = self.functions["reaper"].send({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
         self.assertEqual((swept.get("errors"), swept.get("paused")), (0, False), self.functions["reaper"].said())
+        self.assertEqual(self.numbers("reaper"), [{"Backlog": 0.0, "OldestAge": 0.0, "LapsedLeases": 0.0, "EndedBuilds": 0.0}])
         self.ok("reaper", "POST", "/api/v1/admin/sweep", api, status=401)
         self.ok("reaper", "POST", "/api/v1/admin/sweep", first)
         self.assertEqual(sql("select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) where a.usename = 'functions' and not s.ssl"), "0")
         self.tell()
+
+    def numbers(self, name):
+        """What the function has told CloudWatch in its log: each line's numbers."""
+        lines = [json.loads(line) for line in self.functions[name].said().splitlines() if line.startswith('{"') and '"_aws"' in line]
+        for line in lines:
+            (directive,) = line.pop("_aws")["CloudWatchMetrics"]
+            self.assertEqual((directive["Namespace"], line.pop("FunctionName")), ("Callboard", name))
+            self.assertEqual(sorted(metric["Name"] for metric in directive["Metrics"]), sorted(line))
+        return lines
 
     def tell(self):
         print(f"\n{'function':<10} {'INIT ms':>8} {'first answer ms':>16}   (the first answer has INIT, secrets, TLS and a log-in in it)")

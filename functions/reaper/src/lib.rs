@@ -4,6 +4,7 @@
 //! A sweep writes only what is due, in bounded batches, each row's failure on its own. Two at once do no harm: every
 //! write repeats in its guard what was found.
 
+mod numbers;
 mod plans;
 mod previews;
 mod sweep;
@@ -29,6 +30,7 @@ pub fn routes() -> Routes {
 pub async fn on_lambda() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     edge::scheduled_main(routes(), |shell| async move {
         let swept = sweep(&shell).await?;
+        numbers::tell(&shell, &swept).await;
         serde_json::to_value(swept).map_err(|error| Rejection::Internal(error.to_string()))
     })
     .await

@@ -3,5 +3,6 @@
 //! AWS's own SDK would be half of a function's zip and is not needed for one call. None of this runs outside of Lambda.
 
 pub mod lambda;
+pub mod metrics;
 mod secrets;
 mod sign;

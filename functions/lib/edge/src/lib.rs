@@ -20,6 +20,7 @@ pub mod shell;
 pub mod telemetry;
 
 pub use auth::{Api, Operator, WorkerToken};
+pub use aws::metrics::{Metric, Metrics};
 pub use billing::Billing;
 pub use combine::Combiner;
 pub use config::Config;

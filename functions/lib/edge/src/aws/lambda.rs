@@ -4,6 +4,7 @@
 //! connection, which is looked after before each call: Lambda freezes an instance between two, for minutes, and the other side
 //! may have closed it meanwhile.
 
+use super::metrics::Metrics;
 use super::secrets::{SecretsManager, Unfetched};
 use crate::config::BadSetting;
 use crate::{Config, Rejection, Routes, Shell, app};
@@ -118,7 +119,8 @@ impl Instance {
         };
         let settings = |name| key.clone().filter(|_| name == "CALLBOARD_SECRETS_KEY").or_else(|| (self.lookup)(name));
         let config = Config::read(settings).map_err(|bad| Rejection::Internal(bad.to_string()))?;
-        let shell = Shell::new(config).map_err(|bad| Rejection::Internal(bad.to_string()))?;
+        let mut shell = Shell::new(config).map_err(|bad| Rejection::Internal(bad.to_string()))?;
+        shell.metrics = Metrics::of((self.lookup)("AWS_LAMBDA_FUNCTION_NAME"));
         self.log_in(&shell).await?;
         let routes = app(self.routes.clone(), shell.clone());
         Ok((shell, routes))
