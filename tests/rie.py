@@ -185,6 +185,8 @@ class Emulated(unittest.TestCase):
         self.assertEqual(self.numbers("reaper"), [{"Backlog": 0.0, "OldestAge": 0.0, "LapsedLeases": 0.0, "EndedBuilds": 0.0}])
         self.ok("reaper", "POST", "/api/v1/admin/sweep", api, status=401)
         self.ok("reaper", "POST", "/api/v1/admin/sweep", first)
+        migrated = self.functions["migrate"].send({"do": "list"})
+        self.assertEqual((migrated.get("unknown"), migrated.get("applied")), (None, migrated.get("known")), self.functions["migrate"].said())
         self.assertEqual(sql("select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) where a.usename = 'functions' and not s.ssl"), "0")
         self.tell()
 

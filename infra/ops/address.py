@@ -1,6 +1,6 @@
 """A Postgres's address in two parts: what anybody may see, which is a parameter, and the login, which is a secret."""
 
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from ops.account import Stop
 
@@ -19,9 +19,3 @@ def split(url):
         raise Stop("the database's name and password must stand before the host: postgres://NAME:PASSWORD@HOST/DATABASE", 2)
     rest = f"?{found.query}" if found.query else ""
     return {"url": f"postgres://{host}{found.path}{rest}", "username": unquote(name), "password": unquote(password)}
-
-
-def join(held):
-    """The whole address again, for who connects from here. It is a secret."""
-    login = f"{quote(held['username'], safe='')}:{quote(held['password'], safe='')}"
-    return held["url"].replace("://", f"://{login}@", 1)

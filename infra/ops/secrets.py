@@ -1,7 +1,4 @@
-"""What is secret, in Secrets Manager: it goes there by the SDK, never through an argument or a parameter.
-
-On this machine's disk only the operator's first token is for a moment, in the file that `callboard migrate` writes for its owner alone.
-"""
+"""What is secret, in Secrets Manager: it goes there by the SDK, never through an argument, a parameter or a file."""
 
 import json
 import secrets as dice
@@ -80,12 +77,11 @@ def wanted(held, given):
 
 
 def settle(account, given):
-    """Keeps what the functions read. The database's secret, and whether it leads anywhere."""
+    """Keeps what the functions read; what the database's secret holds."""
     for word in WORDS:
         keep(account, word)
     # Another key would make every sealed secret unreadable.
     write(account, "key", read(account, "key")[0] or f"1:{dice.token_hex(32)}")
     value = wanted(read(account, "database")[0], given)
     write(account, "database", value)
-    database = json.loads(value)
-    return database, database != NOWHERE
+    return json.loads(value)

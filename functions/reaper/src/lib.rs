@@ -28,7 +28,7 @@ pub fn routes() -> Routes {
 ///
 /// A setting that can't be used, or the Lambda runtime's own.
 pub async fn on_lambda() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    edge::scheduled_main(routes(), |shell| async move {
+    edge::scheduled_main(routes(), |shell, _| async move {
         let swept = sweep(&shell).await?;
         numbers::tell(&shell, &swept).await;
         serde_json::to_value(swept).map_err(|error| Rejection::Internal(error.to_string()))

@@ -111,12 +111,16 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(axum::serve(listener, app).await?)
 }
 
-/// The `main` of a function that is scheduled, on Lambda only: serves `routes` to requests, and does what is `due` at other events.
+/// The `main` of a function that is scheduled or called by name, on Lambda only: serves `routes` to requests, and does what is `due` at
+/// other events.
 ///
 /// # Errors
 ///
 /// A setting that is missing, or the Lambda runtime's own.
-pub async fn scheduled_main<F>(routes: Routes, due: fn(Shell) -> F) -> Result<(), Box<dyn Error + Send + Sync>>
+pub async fn scheduled_main<F>(
+    routes: Routes,
+    due: fn(Shell, serde_json::Value) -> F,
+) -> Result<(), Box<dyn Error + Send + Sync>>
 where
     F: Future<Output = Result<serde_json::Value, Rejection>> + Send + 'static,
 {

@@ -34,13 +34,13 @@ pub async fn run(routes: Routes) -> Result<(), Error> {
     lambda_http::run(service_fn(move |request: Request| instance.answer(request))).await
 }
 
-/// Serves `routes` to requests of API Gateway, which carry a token, and does what is `due` at any other event, which only
+/// Serves `routes` to requests of API Gateway, which carry a token, and does what is `due` at any other event, which it is given and which only
 /// AWS's own services and roles can send.
 ///
 /// # Errors
 ///
 /// A setting that can't be used, or the Lambda runtime's own.
-pub async fn run_scheduled<F>(routes: Routes, due: fn(Shell) -> F) -> Result<(), Error>
+pub async fn run_scheduled<F>(routes: Routes, due: fn(Shell, Value) -> F) -> Result<(), Error>
 where
     F: Future<Output = Result<Value, Rejection>> + Send + 'static,
 {
@@ -53,7 +53,7 @@ where
             return Ok::<_, Error>(serde_json::to_value(answer)?);
         }
         let (shell, _) = instance.ready().await?;
-        Ok(due(shell.clone()).await?)
+        Ok(due(shell.clone(), event.payload).await?)
     });
     lambda_http::lambda_runtime::run(serve).await
 }
