@@ -1,5 +1,6 @@
 """What must hold for every template of infra/, without an account. cfn-lint parses them."""
 
+import collections
 import ipaddress
 import itertools
 import json
@@ -27,8 +28,9 @@ STARS = {
 # Settings that the template does not make, and why not.
 LEFT_OUT = {
     "another name of CALLBOARD_DATABASE_URL": {"DATABASE_URL"},
+    "CALLBOARD_KEY_SECRET says which secret has it": {"CALLBOARD_SECRETS_KEY"},
     "it is read outside of Lambda only": {"CALLBOARD_LISTEN", "CALLBOARD_LOG_FORMAT"},
-    "the reaper reads none, and functions are alike": {"CALLBOARD_LOG"},
+    "the default will do": {"CALLBOARD_LOG"},
     "a function instance serves one call at a time": {"CALLBOARD_DATABASE_CONNECTIONS", "CALLBOARD_BATCH_MAX"},
     "the schedule is in the template, twice a minute as the default says": {"CALLBOARD_REAP_EVERY_MS"},
     "no route leaves the network, so that nothing outside can be asked": {
@@ -65,13 +67,11 @@ WORKER_LEFT_OUT = {
     },
 }
 
-# Routes that the API must not have, and why.
-NOT_ON_LAMBDA = {
-    ("reaper", "POST /api/v1/admin/sweep"): "the function takes any event for its schedule, and looks at no token",
-}
+# Each service that a network may be joined to, and why.
+ENDPOINTS = {"template.yaml: SecretsEndpoint": "the functions ask Secrets Manager, and nothing else, without a way out"}
 
-# What AWS measures by itself and alarms look at.
-METRICS = {"Invocations", "Errors", "Throttles", "5xx"}
+# What AWS measures by itself, and alarms and the dashboard look at.
+METRICS = {"Invocations", "Errors", "Throttles", "5xx", "Count", "Latency"}
 
 
 def resources(kind):
@@ -120,7 +120,8 @@ def mounted():
 class Functions(unittest.TestCase):
     def test_each_function_crate_is_one_lambda_function(self):
         keys = {name: texts(f["Code"]["S3Key"]) for name, f in properties("AWS::Lambda::Function").items()}
-        self.assertEqual(keys, {name.capitalize(): [f"${{CodePrefix}}{name}.zip"] for name in FUNCTIONS})
+        prefix = collections.defaultdict(lambda: "CodePrefix", migrate="MigrateCodePrefix")
+        self.assertEqual(keys, {name.capitalize(): [f"${{{prefix[name]}}}{name}.zip"] for name in FUNCTIONS})
 
     def test_they_differ_in_their_names_code_role_log_and_time_only(self):
         own = {"FunctionName", "Code", "Role", "LoggingConfig", "Timeout"}
@@ -139,11 +140,27 @@ class Functions(unittest.TestCase):
             self.assertEqual(made - read, set(), f"{name} has what nothing reads")
             self.assertEqual(read - made, set().union(*LEFT_OUT.values()), f"{name} lacks what is read, or has what is left out")
 
-    def test_secrets_are_references(self):
+    def test_secrets_are_fetched_by_the_code_and_stand_in_no_setting(self):
+        template = TEMPLATES["template.yaml"]
+        secrets = {"CALLBOARD_DATABASE_SECRET": "DatabaseSecretArn", "CALLBOARD_KEY_SECRET": "KeySecretArn"}
         for name, function in properties("AWS::Lambda::Function").items():
-            for variable, key in [("CALLBOARD_DATABASE_URL", "database_url"), ("CALLBOARD_SECRETS_KEY", "secrets_key")]:
-                reference = f"{{{{resolve:secretsmanager:${{SettingsSecretArn}}:SecretString:{key}::${{SettingsVersionId}}}}}}"
-                self.assertEqual(function["Environment"]["Variables"][variable], {"Fn::Sub": reference}, name)
+            for variable, parameter in secrets.items():
+                self.assertEqual(function["Environment"]["Variables"][variable], {"Ref": parameter}, name)
+        self.assertFalse([text for text in texts(template) if "{{resolve:" in text])
+        # An address with a password in it is refused.
+        allowed = template["Parameters"]["DatabaseUrl"]["AllowedPattern"]
+        self.assertTrue(re.fullmatch(allowed, "postgres://host.example:5432/callboard?sslmode=verify-full"))
+        self.assertIsNone(re.fullmatch(allowed, "postgres://user:word@host.example/callboard"))
+
+    def test_the_role_and_the_endpoint_allow_to_read_these_two_secrets_and_nothing_else(self):
+        wanted = {"Action": "secretsmanager:GetSecretValue", "Resource": [{"Ref": "DatabaseSecretArn"}, {"Ref": "KeySecretArn"}]}
+        holders = [TEMPLATES["template.yaml"]["Resources"][name]["Properties"] for name in ["SecretsPolicy", "SecretsEndpoint"]]
+        for holder in holders:
+            (statement,) = statements(holder)
+            self.assertEqual({key: statement[key] for key in wanted}, wanted)
+        for name, function in properties("AWS::Lambda::Function").items():
+            role = TEMPLATES["template.yaml"]["Resources"][f"{name}Role"]["Properties"]
+            self.assertIn({"Ref": "SecretsPolicy"}, role["ManagedPolicyArns"], name)
 
     def test_the_api_has_the_routes_that_the_functions_mount_and_the_document_lists(self):
         integrations = {name: i["IntegrationUri"] for name, i in properties("AWS::ApiGatewayV2::Integration").items()}
@@ -153,8 +170,8 @@ class Functions(unittest.TestCase):
             served.append((integrations[target[1]]["Fn::GetAtt"][0].lower(), route["RouteKey"]))
         paths = json.loads((ROOT / "functions/lib/protocol/openapi.json").read_text())["paths"]
         documented = [f"{verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
-        self.assertEqual(sorted(served + list(NOT_ON_LAMBDA)), sorted(mounted()))
-        self.assertEqual(sorted(key for _, key in served + list(NOT_ON_LAMBDA)), sorted(documented))
+        self.assertEqual(sorted(served), sorted(mounted()))
+        self.assertEqual(sorted(key for _, key in served), sorted(documented))
 
 
 class Reaper(unittest.TestCase):
@@ -171,16 +188,75 @@ class Reaper(unittest.TestCase):
         self.assertGreaterEqual(hidden, properties("AWS::Lambda::Function")["Reaper"]["Timeout"])
 
 
+def watched_functions():
+    """All but the one that a script calls and tells of."""
+    return [name for name in properties("AWS::Lambda::Function") if name != "Migrate"]
+
+
+def told():
+    """The names of the numbers that the functions tell, and their namespace, as the code has them."""
+    source = (ROOT / "functions/lib/edge/src/aws/metrics.rs").read_text()
+    names = re.search(r"fn name\(.*?\n    }", source, re.S)[0]
+    return set(re.findall(r'=> "(\w+)"', names)), re.search(r'const NAMESPACE: &str = "(\w+)"', source)[1]
+
+
+def measured(alarm):
+    """(namespace, name, function or API) of each number that an alarm looks at."""
+    metrics = [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one] if "Metrics" in alarm else [alarm]
+    return {(one["Namespace"], one["MetricName"], one["Dimensions"][0]["Value"]["Ref"]) for one in metrics}
+
+
+def shown():
+    """(namespace, name, function or API) of each number that the dashboard shows."""
+    (dashboard,) = properties("AWS::CloudWatch::Dashboard").values()
+    body = json.loads(dashboard["DashboardBody"]["Fn::Sub"])
+    rows = [row for widget in body["widgets"] for row in widget["properties"].get("metrics", [])]
+    return {(namespace, name, whose.strip("${}")) for namespace, name, _, whose, *_ in rows}
+
+
 class Alarms(unittest.TestCase):
-    def test_there_are_those_that_need_no_metric_of_ours(self):
-        watched = {name: METRICS & set(texts(alarm)) for name, alarm in properties("AWS::CloudWatch::Alarm").items()}
-        reaper, api, throttles = {"Invocations", "Errors"}, {"5xx"}, {"Throttles"}
-        self.assertEqual(watched, {"ReaperSilentAlarm": reaper, "ServerErrorsAlarm": api, "ThrottlesAlarm": throttles})
+    def test_there_is_one_for_each_thing_that_must_be_told(self):
+        watched = {name: {metric[1:] for metric in measured(alarm)} for name, alarm in properties("AWS::CloudWatch::Alarm").items()}
+        self.assertEqual(watched, {
+            "QueueStuckAlarm": {("Backlog", "Reaper"), ("EndedBuilds", "Complete")},
+            "LapsedLeasesAlarm": {("LapsedLeases", "Reaper")},
+            "ReaperSilentAlarm": {("Invocations", "Reaper"), ("Errors", "Reaper")},
+            "ServerErrorsAlarm": {("5xx", "Api")},
+            "ThrottlesAlarm": {("Throttles", name) for name in watched_functions()},
+        })
+
+    def test_alarms_and_the_dashboard_have_the_names_that_the_code_tells(self):
+        names, namespace = told()
+        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        self.assertEqual({name for space, name, _ in used if space == namespace}, names)
+        self.assertEqual({name for space, name, _ in used if space != namespace} - METRICS, set())
+        self.assertEqual({space for space, _, _ in used}, {namespace, "AWS/Lambda", "AWS/ApiGateway"})
+
+    def test_what_the_code_tells_is_looked_for_where_it_is_told(self):
+        names, namespace = told()
+        tellers = {"Reaper": "functions/reaper/src/numbers.rs", "Complete": "functions/complete/src/end.rs"}
+        says = {name: set(re.findall(r"\(Metric::(\w+), ", (ROOT / path).read_text().split("#[cfg(test)]")[0])) for name, path in tellers.items()}
+        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        for space, name, whose in used:
+            if space == namespace:
+                self.assertIn(name, says[whose])
+        self.assertEqual(set().union(*says.values()), names)
+
+    def test_the_dashboard_shows_every_alarm_and_every_function(self):
+        (dashboard,) = properties("AWS::CloudWatch::Dashboard").values()
+        body = dashboard["DashboardBody"]["Fn::Sub"]
+        for name in properties("AWS::CloudWatch::Alarm"):
+            self.assertIn(f'"${{{name}.Arn}}"', body)
+        self.assertEqual({whose for _, name, whose in shown() if name == "Errors"}, set(watched_functions()))
+
+    def test_a_queue_is_stuck_only_when_the_longest_build_could_have_ended(self):
+        parameters = TEMPLATES["template.yaml"]["Parameters"]
+        self.assertGreater(parameters["StuckMinutes"]["Default"] * 60_000, parameters["DeadlineMaxMs"]["Default"])
 
     def test_every_function_is_watched_for_throttles(self):
         metrics = properties("AWS::CloudWatch::Alarm")["ThrottlesAlarm"]["Metrics"]
         dimensions = [metric["MetricStat"]["Metric"]["Dimensions"] for metric in metrics if "MetricStat" in metric]
-        watched = [[{"Name": "FunctionName", "Value": {"Ref": name}}] for name in properties("AWS::Lambda::Function")]
+        watched = [[{"Name": "FunctionName", "Value": {"Ref": name}}] for name in watched_functions()]
         self.assertEqual(dimensions, watched)
 
     def test_a_reaper_that_says_nothing_at_all_is_silent(self):
@@ -316,15 +392,14 @@ class Templates(unittest.TestCase):
     def test_no_policy_is_one_that_is_not_read_here(self):
         for name, role in resources("AWS::IAM::Role"):
             for policy in role["Properties"].get("ManagedPolicyArns", []):
-                self.assertEqual(policy, {"Ref": "NetworkPolicy"}, name)
+                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}], name)
         for name, permission in resources("AWS::Lambda::Permission"):
             self.assertFalse([text for text in texts(permission) if "*" in text], name)
 
     def test_no_network_is_joined_to_another(self):
         apart = re.compile("AWS::EC2::(VPCPeering|TransitGateway|VPN|VPCEndpoint|SecurityGroup(In|E)gress)|AWS::(VpcLattice|NetworkManager|RAM)::")
-        for template, parsed in TEMPLATES.items():
-            for name, resource in parsed["Resources"].items():
-                self.assertIsNone(apart.match(resource["Type"]), f"{template}: {name}")
+        joined = {f"{template}: {name}" for template, parsed in TEMPLATES.items() for name, r in parsed["Resources"].items() if apart.match(r["Type"])}
+        self.assertEqual(joined, set(ENDPOINTS))
         networks = [ipaddress.ip_network(t["Parameters"]["NetworkCidr"]["Default"]) for t in TEMPLATES.values() if "NetworkCidr" in t["Parameters"]]
         self.assertEqual([a.overlaps(b) for a, b in itertools.combinations(networks, 2)], [False])
 
@@ -342,11 +417,14 @@ class Templates(unittest.TestCase):
                     self.assertEqual(rule["CidrIp"], {"Ref": "NetworkCidr"}, name)
 
     def test_names_carry_the_stack_and_the_region(self):
-        kinds = ["Function", "Role", "ManagedPolicy", "LogGroup", "Queue", "Group", "Alarm", ""]
+        kinds = ["Function", "Role", "ManagedPolicy", "LogGroup", "Queue", "Group", "Alarm", "Dashboard", ""]
         kinds += ["Cluster", "Service", "AutoScalingGroup", "LaunchTemplate"]
         named = {f"{kind}Name" for kind in kinds} | {"DBClusterIdentifier"}
         for template, parsed in TEMPLATES.items():
             for name, resource in parsed["Resources"].items():
+                if resource["Type"] == "AWS::EC2::VPCEndpoint":
+                    # Its ServiceName is AWS's.
+                    continue
                 own = {"Family"} if resource["Type"] == "AWS::ECS::TaskDefinition" else set()
                 for key in (named | own) & set(resource["Properties"]):
                     value = resource["Properties"][key]

@@ -4,26 +4,33 @@ Run by `./tests/run aws`, with the Python that localstack/aws/python prints.
 """
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "localstack/aws"), str(ROOT / "infra"), str(ROOT / "tests")]
 
 import stack
 from aws_git import GitHttps
-from ops import changes, quotas, secrets
+import postgres
+from ops import address, changes, code, migrations, quotas, secrets
+from ops.account import Stop
 
 # What the community edition only says that it has made: by type, how many of it, all with the physical id `unknown`.
 PRETENDED = {
-    "AWS::ApiGatewayV2::Api": 1, "AWS::ApiGatewayV2::Integration": 7, "AWS::ApiGatewayV2::Route": 38, "AWS::ApiGatewayV2::Stage": 1,
+    "AWS::ApiGatewayV2::Api": 1, "AWS::ApiGatewayV2::Integration": 8, "AWS::ApiGatewayV2::Route": 39, "AWS::ApiGatewayV2::Stage": 1,
+    "AWS::CloudWatch::Dashboard": 1,
 }
 STEPS_MAX = 60
 
@@ -91,11 +98,16 @@ def killed_at_every_step(command, given=""):
 
 
 def deploy_arguments():
-    return ["--zips", running.zips, "--database-url-file", "-", "--migrate", "--api-url", running.door.url]
+    return ["--zips", running.zips, "--database-url-file", "-", "--api-url", running.door.url]
 
 
-def settings():
-    return json.loads(running.client("secretsmanager").get_secret_value(SecretId="callboard-settings-us-east-1")["SecretString"])
+def held(word):
+    return running.client("secretsmanager").get_secret_value(SecretId=f"callboard-{word}-us-east-1")["SecretString"]
+
+
+def kept():
+    """What the functions read."""
+    return held("database"), held("key")
 
 
 def memory(function="board"):
@@ -124,12 +136,12 @@ class Deployed(unittest.TestCase):
         self.assertGreaterEqual(self.kills, 8)
 
     def test_a_second_run_changes_nothing(self):
-        before = settings()
+        before = kept()
         code, said = script("deploy", *deploy_arguments(), given=running.database_url)
         self.assertEqual(code, 0, said)
-        for words in ["0 of 8 zips uploaded", "callboard is as the template says", "settings-us-east-1 is as it was", "worker-token-us-east-1 is as it was"]:
+        for words in ["0 of 11 files uploaded", "callboard is as the template says", "database-us-east-1 is as it was", "key-us-east-1 is as it was", "worker-token-us-east-1 is as it was"]:
             self.assertIn(words, said)
-        self.assertEqual(settings(), before)
+        self.assertEqual(kept(), before)
 
     def test_the_kept_tokens_are_valid_and_no_other_of_their_name_is(self):
         tokens = running.tokens()
@@ -177,12 +189,65 @@ class Deployed(unittest.TestCase):
         self.assertEqual(script("status")[0], 0)
 
 
+class DeployedAgain(unittest.TestCase):
+    """Another release, and back: after Deployed, since classes run by their names' order."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.first, other = held_parameters(), another_release()
+        cls.dry = [script(name, *more) for name, *more in [("migrate", "--dry-run"), ("migrate", "--contract", "--zips", other), ("rollback",)]]
+        cls.migrations = killed_at_every_step(running.script("migrate", "--zips", other))
+        cls.between = held_parameters()
+        arguments = ["--zips", other, *deploy_arguments()[2:]]
+        cls.deployed = script("deploy", *arguments, given=running.database_url)
+        cls.second = held_parameters()
+        with a_migration(9999, "contract drop all"):
+            cls.refused = [script("rollback"), script("migrate", "--zips", other)]
+        with a_migration(9998, "expand all"):
+            cls.shown = script("rollback", "--dry-run")
+        cls.kept = held_parameters()
+        cls.rollbacks = killed_at_every_step(running.script("rollback"))
+        cls.back = held_parameters()
+
+    def test_before_there_is_another_release_there_is_nothing_to_contract_or_to_go_back_to(self):
+        self.assertEqual([code for code, _ in self.dry], [0, 2, 2], self.dry)
+        self.assertIn("nothing was done", self.dry[0][1])
+
+    def test_migrate_was_killed_at_each_step_and_changes_its_own_function_only(self):
+        self.assertGreaterEqual(self.migrations, 3)
+        self.assertEqual(self.between, self.first | {"MigrateCodePrefix": self.second["CodePrefix"]})
+
+    def test_deploy_notes_the_release_before(self):
+        self.assertEqual(self.deployed[0], 0, self.deployed)
+        self.assertEqual(self.second, self.between | {"CodePrefix": self.second["MigrateCodePrefix"], "PreviousCodePrefix": self.first["CodePrefix"]})
+        self.assertNotEqual(self.second["CodePrefix"], self.first["CodePrefix"])
+
+    def test_past_a_contraction_there_is_no_way_back_and_a_newer_database_is_not_migrated(self):
+        self.assertEqual([code for code, _ in self.refused], [2, 1], self.refused)
+        for _, said in self.refused:
+            self.assertIn("the migration 9999", said)
+
+    def test_past_an_expansion_there_is_a_way_back_and_a_dry_run_only_shows_it(self):
+        self.assertEqual((self.shown[0], self.kept), (0, self.second), self.shown)
+        self.assertIn("  modify  Board AWS::Lambda::Function", self.shown[1])
+
+    def test_rollback_was_killed_at_each_step_and_goes_back_once(self):
+        self.assertGreaterEqual(self.rollbacks, 2)
+        self.assertEqual(self.back, self.second | {"CodePrefix": self.first["CodePrefix"]})
+        code, said = script("rollback")
+        self.assertEqual((code, held_parameters()), (0, self.back))
+        self.assertIn("already", said)
+
+    def test_the_board_answers_after_all(self):
+        self.assertEqual(board("GET", "/readyz")[0], 200)
+
+
 class Destroyed(unittest.TestCase):
     """After all else: classes run by their names' order."""
 
     @classmethod
     def setUpClass(cls):
-        cls.secrets = [*running.tokens().values(), *settings().values(), running.password]
+        cls.secrets = [*running.tokens().values(), held("key"), running.password, running.database_url]
         cls.kills = killed_at_every_step(running.script("destroy", "--yes", "--secrets-now"))
 
     def test_it_was_killed_at_each_of_its_steps_and_nothing_is_left(self):
@@ -192,7 +257,7 @@ class Destroyed(unittest.TestCase):
 
     def test_a_second_run_finds_nothing(self):
         code, said = script("destroy", "--yes", "--secrets-now")
-        self.assertEqual((code, said.count("is not there")), (0, 7), said)
+        self.assertEqual((code, said.count("is not there")), (0, 8), said)
 
     def test_no_script_has_said_a_secret(self):
         said = "".join(running.said)
@@ -203,12 +268,34 @@ class Destroyed(unittest.TestCase):
 class Decisions(unittest.TestCase):
     """Of the scripts, without AWS."""
 
-    def test_the_key_stays_and_the_address_is_the_given_or_the_held_one(self):
-        held = secrets.wanted(None, None, "1:a")
-        self.assertEqual(json.loads(held), {"database_url": secrets.NOWHERE, "secrets_key": "1:a"})
-        moved = secrets.wanted(held, "postgres://b", "1:b")
-        self.assertEqual(json.loads(moved), {"database_url": "postgres://b", "secrets_key": "1:a"})
-        self.assertEqual(secrets.wanted(moved, None, "1:c"), moved)
+    def test_an_address_is_split_into_what_is_shown_and_its_login(self):
+        parts = address.split("postgresql://a%40b:p%3Aw%2F@host.example:5433/board?sslmode=verify-full")
+        self.assertEqual(parts, {"url": "postgres://host.example:5433/board?sslmode=verify-full", "username": "a@b", "password": "p:w/"})
+
+    def test_an_address_without_a_login_before_its_host_is_refused_and_not_repeated(self):
+        wrong = ["mysql://u:word@h/d", "postgres://h/d", "postgres://u@h/d", "postgres://u:@h/d", "postgres://u:word@h", "postgres://u:x@h/d?password=word"]
+        for one in wrong:
+            with self.assertRaises(Stop, msg=one) as refused:
+                address.split(one)
+            self.assertNotIn("word@", str(refused.exception))
+
+    def test_the_database_is_the_given_or_the_held_one_or_leads_nowhere(self):
+        given = address.split("postgres://u:p@b/board")
+        self.assertEqual(json.loads(secrets.wanted(None, None)), secrets.NOWHERE)
+        self.assertEqual(secrets.wanted("held", None), "held")
+        self.assertEqual(json.loads(secrets.wanted("held", given)), given)
+
+    def test_a_release_remembers_the_one_before_it_and_itself_never(self):
+        account = types.SimpleNamespace(bucket="b")
+        made = {"CodeBucket": "b", "CodePrefix": "new/", "MigrateCodePrefix": "new/"}
+        for held, previous in [(None, {}), ({}, {}), ({"CodePrefix": "new/"}, {}), ({"CodePrefix": "old/"}, {"PreviousCodePrefix": "old/"})]:
+            self.assertEqual(code.parameters(account, "new/", held), made | previous)
+
+    def test_only_what_a_later_migration_has_taken_away_is_in_the_way_of_a_release(self):
+        applied = [{"version": number, "is_contract": contract} for number, contract in [(1, False), (2, True), (3, False), (4, True)]]
+        found = [[one["version"] for one in migrations.in_the_way(applied, newest)] for newest in [1, 2, 3, 4, 5]]
+        self.assertEqual(found, [[2, 4], [4], [4], [], []])
+        self.assertEqual(migrations.missing({1, 2, 5, 6}, applied), [5, 6])
 
     def test_a_quota_is_enough_from_its_edge_on(self):
         self.assertIsNotNone(quotas.concurrency(quotas.CONCURRENCY_MIN - 1))
@@ -216,6 +303,37 @@ class Decisions(unittest.TestCase):
         self.assertIsNone(quotas.networks(4, 5))
         self.assertIsNotNone(quotas.networks(5, 5))
         self.assertIsNone(quotas.networks(5, None))
+
+
+def held_parameters():
+    described = running.client("cloudformation").describe_stacks(StackName="callboard")["Stacks"][0]
+    return {one["ParameterKey"]: one["ParameterValue"] for one in described["Parameters"]}
+
+
+def another_release():
+    """The zips of a release that does the same, and is another."""
+    other = running.directory / "other"
+    shutil.copytree(running.zips, other)
+    with zipfile.ZipFile(other / "logs.zip", "a") as archive:
+        archive.comment = b"another release"
+    return other
+
+
+@contextlib.contextmanager
+def a_migration(number, name):
+    """The database has one that is none of ours."""
+    columns = "version, description, success, checksum, execution_time"
+    sql(f"insert into _sqlx_migrations ({columns}) values ({number}, '{name}', true, '', 0)")
+    try:
+        yield
+    finally:
+        sql(f"delete from _sqlx_migrations where version = {number}")
+
+
+def sql(statement):
+    environment = os.environ | {"PGPASSWORD": running.password}
+    command = [postgres.binaries() / "psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(running.postgres_port), "-U", "callboard"]
+    subprocess.run([*command, "-c", statement, "postgres"], env=environment, check=True, capture_output=True)
 
 
 def changes_left():

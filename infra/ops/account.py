@@ -56,9 +56,13 @@ class Account:
             raise Stop("no region is set; give --region, such as --region eu-central-1", 2)
         return cls(asked.stack, region, asked.endpoint_url)
 
-    def client(self, service):
-        again = botocore.config.Config(retries={"mode": "standard", "max_attempts": 5}, s3={"addressing_style": "path"} if self.is_emulator else {})
-        return boto3.client(service, region_name=self.region, endpoint_url=self.endpoint, config=again)
+    def client(self, service, seconds=None):
+        """`seconds`: how long one call may last; it is not made a second time then."""
+        style = {"addressing_style": "path"} if self.is_emulator else {}
+        how = {"retries": {"mode": "standard", "max_attempts": 5}, "s3": style}
+        if seconds:
+            how |= {"retries": {"total_max_attempts": 1}, "read_timeout": seconds, "tcp_keepalive": True}
+        return boto3.client(service, region_name=self.region, endpoint_url=self.endpoint, config=botocore.config.Config(**how))
 
     @property
     def is_emulator(self):

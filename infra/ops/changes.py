@@ -32,6 +32,19 @@ def outputs(account, stack):
     return {output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs", [])}
 
 
+def parameters(account, stack):
+    """The stack's parameters; None if there is no stack, or nothing in it yet."""
+    described = describe(account, stack)
+    if described is None or described["StackStatus"] == "REVIEW_IN_PROGRESS":
+        return None
+    return {one["ParameterKey"]: one["ParameterValue"] for one in described.get("Parameters", [])}
+
+
+def template(account, stack):
+    """The template that the stack was made by."""
+    return account.client("cloudformation").get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
+
+
 def settled(account, stack):
     """The stack's status, once nothing is going on there any more."""
     told = None

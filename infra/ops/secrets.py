@@ -1,7 +1,4 @@
-"""What is secret, in Secrets Manager: it goes there by the SDK, never through an argument or a parameter.
-
-On this machine's disk only the operator's first token is for a moment, in the file that `callboard migrate` writes for its owner alone.
-"""
+"""What is secret, in Secrets Manager: it goes there by the SDK, never through an argument, a parameter or a file."""
 
 import json
 import secrets as dice
@@ -11,9 +8,9 @@ import botocore.exceptions
 from ops.account import refused, say
 
 # Functions connect when they are first called: until there is a database, this leads nowhere (.invalid never resolves).
-NOWHERE = "postgres://nobody@database.invalid/callboard?sslmode=require"
+NOWHERE = {"url": "postgres://database.invalid/callboard?sslmode=require", "username": "nobody", "password": "none"}
 
-WORDS = ["settings", "operator-token", "worker-token", "api-token"]
+WORDS = ["database", "key", "operator-token", "worker-token", "api-token"]
 
 
 def read(account, word):
@@ -29,6 +26,13 @@ def read(account, word):
 
 def arn(account, word):
     return account.client("secretsmanager").describe_secret(SecretId=account.secret(word))["ARN"]
+
+
+def arn_to_be(account, word):
+    """The secret's ARN; that of one which is not there yet lacks what AWS adds at the end."""
+    name = account.secret(word)
+    there = exists(account.client("secretsmanager"), name)
+    return arn(account, word) if there else f"arn:aws:secretsmanager:{account.region}:{account.id}:secret:{name}"
 
 
 def keep(account, word):
@@ -67,20 +71,17 @@ def exists(manager, name):
     return True
 
 
-def wanted(held, database_url, key):
-    """The settings to keep: what is given, else what is held, else what leads nowhere. `key` counts only where there is none."""
-    held = json.loads(held) if held else {}
-    # Another key would make every sealed secret unreadable.
-    return json.dumps({
-        "database_url": database_url or held.get("database_url", NOWHERE),
-        "secrets_key": held.get("secrets_key", key),
-    })
+def wanted(held, given):
+    """The database's secret: what is given, else what is held, else what leads nowhere. The address is in it too, so that it changes with its login."""
+    return json.dumps(given) if given else held or json.dumps(NOWHERE)
 
 
-def settle(account, database_url):
-    """Writes the settings that functions read. Their version's id, and whether there is a database."""
+def settle(account, given):
+    """Keeps what the functions read; what the database's secret holds."""
     for word in WORDS:
         keep(account, word)
-    held, _ = read(account, "settings")
-    value = wanted(held, database_url, f"1:{dice.token_hex(32)}")
-    return write(account, "settings", value), json.loads(value)["database_url"] != NOWHERE
+    # Another key would make every sealed secret unreadable.
+    write(account, "key", read(account, "key")[0] or f"1:{dice.token_hex(32)}")
+    value = wanted(read(account, "database")[0], given)
+    write(account, "database", value)
+    return json.loads(value)

@@ -1,11 +1,8 @@
-"""The database's migrations and the first tokens, each kept in Secrets Manager. Where a run was killed, the next one leaves no token that nobody holds."""
+"""The first tokens, each kept in Secrets Manager. Where a run was killed, the next one leaves no token that nobody holds."""
 
+import hashlib
 import json
-import os
-import pathlib
-import shutil
-import subprocess
-import tempfile
+import secrets as dice
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +10,6 @@ import urllib.request
 from ops import secrets
 from ops.account import Stop, say
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKSPACE = "default"
 PLAN = {
     "minutes_per_month": 10_000, "build_seconds_max": 1800, "running_max": 16, "pending_max": 1000, "previews_max": 0,
@@ -23,28 +19,11 @@ FIRST = {"worker-token": {"kind": "worker"}, "api-token": {"kind": "api", "works
 TRIES, TRY_SECONDS = 30, 2
 
 
-def callboard(named):
-    """The command that migrates."""
-    for path in [named] if named else [ROOT / "target/release/callboard", ROOT / "target/debug/callboard", shutil.which("callboard")]:
-        if path and os.access(path, os.X_OK):
-            return str(path)
-    raise Stop("there is no `callboard` to migrate with; make it with ./localstack/build, or name it with --callboard", 69)
-
-
-def migrate(account, command):
-    """Brings the settings' database to this release; makes the operator's token if there is none."""
-    held, _ = secrets.read(account, "settings")
-    token, _ = secrets.read(account, "operator-token")
-    with tempfile.TemporaryDirectory(prefix="callboard-") as private:
-        file = pathlib.Path(private) / "operator.token"
-        asked = [command, "migrate"] + ([] if token else ["--operator-token-file", str(file)])
-        # The address has a password: it is no argument, and what the command says of it is not shown.
-        done = subprocess.run(asked, env=os.environ | {"DATABASE_URL": json.loads(held)["database_url"]}, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Stop("the migrations can't be applied; run `callboard migrate` by hand with the same DATABASE_URL to see why")
-        say("database", "migrated")
-        if not token:
-            secrets.write(account, "operator-token", file.read_text().strip())
+def operator(account):
+    """Keeps an operator's token, if there is none; the digest by which the board is to know it. The board hears of it only once it is kept."""
+    token = secrets.read(account, "operator-token")[0] or f"cbo_{dice.token_hex(32)}"
+    secrets.write(account, "operator-token", token)
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Board:
@@ -93,10 +72,7 @@ def ready(board):
 
 def first(account, url):
     """Makes the workspace, a worker's and a web-app's token, each if there is none."""
-    operator, _ = secrets.read(account, "operator-token")
-    if not operator:
-        raise Stop(f"the secret {account.secret('operator-token')} is not there; run infra/deploy with --migrate, or keep an operator's token there", 3)
-    board = Board(url, operator)
+    board = Board(url, secrets.read(account, "operator-token")[0])
     ready(board)
     make_workspace(board)
     for word, wanted in FIRST.items():

@@ -89,7 +89,7 @@ class Stack:
         return [sys.executable, ROOT / "infra" / name, "--stack", STACK, *arguments]
 
     def deploy(self, zips, **how):
-        command = self.script("deploy", "--zips", zips, "--database-url-file", "-", "--migrate", "--api-url", self.door.url)
+        command = self.script("deploy", "--zips", zips, "--database-url-file", "-", "--api-url", self.door.url)
         return subprocess.run(command, input=self.database_url, text=True, env=self.environment(), **how)
 
     def tokens(self):

@@ -19,7 +19,8 @@ fn dependencies(folder: &str) -> BTreeSet<String> {
     names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_owned).collect()
 }
 
-const FUNCTIONS: [&str; 8] = ["admission", "board", "claim", "complete", "heartbeat", "logs", "previews", "reaper"];
+const FUNCTIONS: [&str; 9] =
+    ["admission", "board", "claim", "complete", "heartbeat", "logs", "migrate", "previews", "reaper"];
 const LIBRARIES: [&str; 4] = ["edge", "protocol", "rules", "store"];
 
 fn ours(folder: &str) -> BTreeSet<String> {

@@ -23,6 +23,7 @@ mod lambda;
 mod lean;
 mod leases;
 mod logs;
+mod migrations;
 mod outages;
 mod previews;
 mod races;

@@ -83,6 +83,7 @@ pub fn config(database_url: String) -> Config {
     Config {
         database_url,
         database_connections: 20,
+        database_ca: None,
         batch_max: 64,
         claim_order: Order::Oldest,
         secrets_key: SecretsKey { id: "test".into(), bytes: [7; 32] },

@@ -1,7 +1,7 @@
 //! Ending builds together: one statement for all that wait. It guards what the rule decides; what it refused is looked at, and
 //! the rule says why.
 
-use edge::{Rejection, Shell, WorkerToken};
+use edge::{Metric, Rejection, Shell, WorkerToken};
 use futures::future::join_all;
 use protocol::Code;
 use protocol::worker::{Complete, Completed};
@@ -38,7 +38,7 @@ pub(crate) async fn serve(shell: Shell, calls: Vec<Call>) -> Vec<Answer> {
         .find(|ended| ended.build == call.build)
         .filter(|_| is_first(place))
     {
-        Some(ended) => Ok(completed(call, *ended)),
+        Some(ended) => Ok(completed(&shell, call, *ended)),
         None => alone(&shell, call).await,
     };
     join_all(calls.iter().enumerate().map(answer)).await
@@ -88,19 +88,20 @@ async fn alone(shell: &Shell, call: &Call) -> Answer {
         let reason = ending::reason_or_default(call.report.status, call.report.end_reason, held.cancel);
         let reported = Reported { build: call.build, token: call.token.parts(), report: &call.report, reason };
         if let Some(ended) = endings::complete(&shell.store, &[reported]).await?.pop() {
-            return Ok(completed(call, ended));
+            return Ok(completed(shell, call, ended));
         }
     }
     Err(Rejection::TryAgain)
 }
 
-fn completed(call: &Call, ended: Ended) -> Completed {
+fn completed(shell: &Shell, call: &Call, ended: Ended) -> Completed {
     let Ended { duration_ms, charged_seconds, .. } = ended;
     let status = call.report.status;
     tracing::info!(
         build.id = %call.build, build.status = %status, end_reason = call.report.end_reason.map(EndReason::as_str),
         duration_ms, charged_seconds, "build ended"
     );
+    shell.metrics.tell(&[(Metric::EndedBuilds, 1.0)]);
     Completed { status, duration_ms, charged_seconds }
 }
 

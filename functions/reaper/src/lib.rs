@@ -4,6 +4,7 @@
 //! A sweep writes only what is due, in bounded batches, each row's failure on its own. Two at once do no harm: every
 //! write repeats in its guard what was found.
 
+mod numbers;
 mod plans;
 mod previews;
 mod sweep;
@@ -19,6 +20,20 @@ use utoipa_axum::routes;
 /// The operator's route to a sweep.
 pub fn routes() -> Routes {
     Routes::new().routes(routes!(sweep_now))
+}
+
+/// Serves Lambda's events: the schedule's sweep the board, a request goes to the route, with its token.
+///
+/// # Errors
+///
+/// A setting that can't be used, or the Lambda runtime's own.
+pub async fn on_lambda() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    edge::scheduled_main(routes(), |shell, _| async move {
+        let swept = sweep(&shell).await?;
+        numbers::tell(&shell, &swept).await;
+        serde_json::to_value(swept).map_err(|error| Rejection::Internal(error.to_string()))
+    })
+    .await
 }
 
 /// Sweeps now, previews too, whenever they were last cleaned up.

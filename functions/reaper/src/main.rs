@@ -1,15 +1,6 @@
-//! The scheduled function: one sweep an event.
-
-use edge::{Config, Shell, telemetry};
-use lambda_runtime::{Error, LambdaEvent, service_fn};
+//! The function `reaper`, on Lambda: a sweep at each event of its schedule, its route to requests.
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
-    telemetry::start(None, None, true)?;
-    let shell = &Shell::new(Config::from_env()?)?;
-    lambda_runtime::run(service_fn(|_: LambdaEvent<serde_json::Value>| async move {
-        let swept = reaper::sweep(shell).await?;
-        Ok::<_, Error>(serde_json::to_value(swept)?)
-    }))
-    .await
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    reaper::on_lambda().await
 }

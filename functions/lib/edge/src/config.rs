@@ -16,6 +16,8 @@ pub struct Config {
     pub database_url: String,
     /// `CALLBOARD_DATABASE_CONNECTIONS`: how many connections this process may hold (1).
     pub database_connections: u32,
+    /// `CALLBOARD_DATABASE_CA`: PEM, or a file of it: who must have signed the database's certificate; `None`: as its address says.
+    pub database_ca: Option<String>,
     /// `CALLBOARD_BATCH_MAX`: how many calls that wait at the same time are served together (64); 1: each by itself.
     pub batch_max: usize,
     /// `CALLBOARD_CLAIM_ORDER`: `oldest` (the default) or `fair`; the sweep sets it for the board.
@@ -127,6 +129,7 @@ impl Config {
         Ok(Self {
             database_url,
             database_connections: u32::try_from(connections).unwrap_or(1000),
+            database_ca: lookup("CALLBOARD_DATABASE_CA").filter(|ca| !ca.trim().is_empty()),
             batch_max: usize::try_from(batch_max).unwrap_or(1),
             claim_order: match lookup("CALLBOARD_CLAIM_ORDER") {
                 None => Order::default(),

@@ -2,6 +2,7 @@
 //! how it is served, on Lambda or on a socket.
 
 pub mod auth;
+pub mod aws;
 pub mod billing;
 pub mod combine;
 pub mod config;
@@ -19,12 +20,13 @@ pub mod shell;
 pub mod telemetry;
 
 pub use auth::{Api, Operator, WorkerToken};
+pub use aws::metrics::{Metric, Metrics};
 pub use billing::Billing;
 pub use combine::Combiner;
 pub use config::Config;
 pub use json::Json;
 pub use rejection::Rejection;
-pub use serve::{app, main};
+pub use serve::{app, main, scheduled_main};
 pub use shell::Shell;
 
 /// The routes of a function, with their part of the OpenAPI document.

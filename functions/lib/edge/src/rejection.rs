@@ -77,6 +77,9 @@ pub enum Rejection {
     /// 503: the database lacks migrations of this release.
     #[error("not migrated")]
     NotMigrated,
+    /// 503: a setting that is a secret could not be fetched.
+    #[error("unfetched: {0}")]
+    Unfetched(String),
     /// 503 where the database could not be asked, else 500.
     #[error("store: {0}")]
     Store(#[from] store::Error),
@@ -153,8 +156,11 @@ impl Rejection {
                 Code::Unavailable,
                 "the database is not migrated; run `callboard migrate`".into(),
             ),
-            Self::Store(store::Error::Unavailable(_)) => {
+            Self::Store(store::Error::Unavailable(_) | store::Error::Refused(_)) => {
                 (S::SERVICE_UNAVAILABLE, Code::Unavailable, "the database did not answer; try again".into())
+            }
+            Self::Unfetched(_) => {
+                (S::SERVICE_UNAVAILABLE, Code::Unavailable, "the board has not got its settings yet; try again".into())
             }
             Self::Store(_) | Self::Internal(_) => {
                 (S::INTERNAL_SERVER_ERROR, Code::Internal, "our fault; the logs know the request_id".into())
@@ -194,6 +200,7 @@ impl Rejection {
             | Self::BillingUnavailable
             | Self::TryAgain
             | Self::NotMigrated
+            | Self::Unfetched(_)
             | Self::Store(_)
             | Self::Internal(_) => {}
         }

@@ -1,5 +1,6 @@
 //! The same routes behind Lambda and behind a socket.
 
+use crate::aws::lambda;
 use crate::config::BadSetting;
 use crate::query::Calls;
 use crate::request::Around;
@@ -99,13 +100,32 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
     let env = |name: &str| std::env::var(name).ok();
     let on_lambda = env("AWS_LAMBDA_RUNTIME_API").is_some();
     telemetry::start(env("CALLBOARD_LOG").as_deref(), env("CALLBOARD_LOG_FORMAT").as_deref(), on_lambda)?;
-    let app = app(routes, Shell::new(Config::from_env()?)?);
     if on_lambda {
-        return lambda_http::run(app).await;
+        return lambda::run(routes).await;
     }
+    let app = app(routes, Shell::new(Config::from_env()?)?);
     let listen = env("CALLBOARD_LISTEN").unwrap_or_else(|| "127.0.0.1:8080".into());
     let unheard = |error| BadSetting::new("CALLBOARD_LISTEN", format!("can't listen on {listen:?}: {error}"));
     let listener = tokio::net::TcpListener::bind(&listen).await.map_err(unheard)?;
     tracing::info!(listen = %listener.local_addr()?, "serving");
     Ok(axum::serve(listener, app).await?)
+}
+
+/// The `main` of a function that is scheduled or called by name, on Lambda only: serves `routes` to requests, and does what is `due` at
+/// other events.
+///
+/// # Errors
+///
+/// A setting that is missing, or the Lambda runtime's own.
+pub async fn scheduled_main<F>(
+    routes: Routes,
+    due: fn(Shell, serde_json::Value) -> F,
+) -> Result<(), Box<dyn Error + Send + Sync>>
+where
+    F: Future<Output = Result<serde_json::Value, Rejection>> + Send + 'static,
+{
+    #[expect(clippy::disallowed_methods)]
+    let env = |name: &str| std::env::var(name).ok();
+    telemetry::start(env("CALLBOARD_LOG").as_deref(), env("CALLBOARD_LOG_FORMAT").as_deref(), true)?;
+    lambda::run_scheduled(routes, due).await
 }

@@ -1,5 +1,6 @@
 //! What a handler works with: the store, the settings, the key, where plans come from.
 
+use crate::aws::metrics::Metrics;
 use crate::billing::Billing;
 use crate::config::{BadSetting, Config};
 use crate::seal::{Seal, Sealed};
@@ -20,6 +21,8 @@ pub struct Shell {
     pub seal: Seal,
     /// Where plans come from.
     pub billing: Billing,
+    /// Where numbers for CloudWatch go: nowhere outside of Lambda.
+    pub metrics: Metrics,
 }
 
 impl Shell {
@@ -31,9 +34,12 @@ impl Shell {
     pub fn new(config: Config) -> Result<Self, BadSetting> {
         let store = Store::connect_lazy(&config.database_url, config.database_connections)
             .map_err(|_| BadSetting::new("CALLBOARD_DATABASE_URL", "not an address of a Postgres database"))?;
+        if let Some(ca) = &config.database_ca {
+            store.trust(ca);
+        }
         let seal = Seal::new(&config.secrets_key);
         let billing = Billing::new(&config)?;
-        Ok(Self { store, config: Arc::new(config), seal, billing })
+        Ok(Self { store, config: Arc::new(config), seal, billing, metrics: Metrics::default() })
     }
 
     /// What registries are shown: `named` are secrets' names by registry. One that is not among `opened` is left out.

@@ -9,6 +9,7 @@ pub mod ending;
 pub mod fairness;
 pub mod lease;
 pub mod logs;
+pub mod migrations;
 pub mod pipeline;
 pub mod preview;
 pub mod routing;

@@ -6,6 +6,9 @@ pub enum Error {
     /// It could not be asked: no connection, a timeout, a shutdown. Trying again may help.
     #[error("the database did not answer: {0}")]
     Unavailable(#[source] sqlx::Error),
+    /// It does not let us in: another password, or none such user. Nothing has been asked.
+    #[error("the database lets nobody in with this name and password: {0}")]
+    Refused(#[source] sqlx::Error),
     /// A unique index refused the write: somebody else wrote the same first.
     #[error("taken: {0}")]
     Conflict(String),
@@ -38,6 +41,8 @@ impl From<sqlx::Error> for Error {
         let code = error.as_database_error().and_then(|db| db.code()).map(|code| code.into_owned());
         match code.as_deref() {
             Some("23505") => Self::Conflict(error.to_string()),
+            // Said of a new connection only, before it takes a statement.
+            Some("28P01" | "28000") => Self::Refused(error),
             // A lock that others hold for longer than a call waits.
             Some("55P03") => Self::Unavailable(error),
             Some(code) if PASSING.contains(&&code[..2]) => Self::Unavailable(error),

@@ -1,10 +1,24 @@
-//! The migrations of this release, and whether a database has them.
+//! The migrations of this release, and which of them a database has.
 
 use crate::{Error, Store};
-use sqlx::migrate::Migrator;
+use rules::migrations::{self as rule, Known};
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{PgPool, Row as _};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../../migrations");
+
+/// How long a migration waits for a lock that functions hold. While it waits, everybody behind it does too.
+const PATIENCE: &str =
+    "set lock_timeout = '5s'; set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
+
+/// A migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Its number.
+    pub version: i64,
+    /// Its file's name without the number, with spaces.
+    pub description: String,
+}
 
 /// Applies every migration that the database does not have, in order, each in a transaction.
 ///
@@ -12,19 +26,69 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../../migrations");
 ///
 /// [`Error`] if one fails; those before it stay applied.
 pub async fn apply(store: &Store) -> Result<(), Error> {
-    MIGRATIONS.run(&store.pool).await.map_err(|error| Error::Failed(sqlx::Error::Migrate(Box::new(error))))
+    MIGRATIONS.run(&store.pool).await.map_err(failed)
 }
 
-/// Whether the newest migration of this release is applied.
-pub(crate) async fn are_applied(pool: &PgPool) -> Result<bool, Error> {
-    let newest = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+/// Applies those up to `target`, which is applied too, in a session of its own that waits for a lock for 5 s only, and for
+/// whoever else migrates no longer.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] if a lock was held for longer; [`Error`] if a migration fails. Those before it stay applied.
+pub async fn apply_to(store: &Store, target: i64) -> Result<(), Error> {
+    let mut connection = store.pool.acquire().await?.detach();
+    sqlx::raw_sql(PATIENCE).execute(&mut connection).await?;
+    let done = MIGRATIONS.run_direct(Some(target), &mut connection, false).await;
+    // With it go its settings, and the lock of a migration that has failed.
+    drop(connection);
+    done.map_err(failed)
+}
+
+fn failed(error: MigrateError) -> Error {
+    if let MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) = error {
+        return error.into();
+    }
+    Error::Failed(sqlx::Error::Migrate(Box::new(error)))
+}
+
+/// Those of this release.
+#[must_use]
+pub fn known() -> Vec<Migration> {
+    let of =
+        |one: &sqlx::migrate::Migration| Migration { version: one.version, description: one.description.to_string() };
+    MIGRATIONS.iter().map(of).collect()
+}
+
+/// Those that the database has, by their number; none if it was never migrated.
+///
+/// # Errors
+///
+/// [`Error`] if it does not answer.
+pub async fn applied(store: &Store) -> Result<Vec<Migration>, Error> {
+    applied_in(&store.pool).await
+}
+
+async fn applied_in(pool: &PgPool) -> Result<Vec<Migration>, Error> {
     let table = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null").fetch_one(pool).await?;
     if table != Some(true) {
-        return Ok(false);
+        return Ok(Vec::new());
     }
     // The table is the migrator's own, so the checked macros of a new database can't know it.
     #[expect(clippy::disallowed_methods)]
-    let applied = sqlx::query("select coalesce(max(version), 0) from _sqlx_migrations where success").fetch_one(pool);
-    let applied: i64 = applied.await?.get(0);
-    Ok(applied >= newest)
+    let rows = sqlx::query("select version, description from _sqlx_migrations where success order by version");
+    let rows = rows.fetch_all(pool).await?;
+    Ok(rows.iter().map(|row| Migration { version: row.get(0), description: row.get(1) }).collect())
+}
+
+/// Whether the newest migration that this release needs is applied.
+pub(crate) async fn are_applied(pool: &PgPool) -> Result<bool, Error> {
+    let newest = applied_in(pool).await?.iter().map(|one| one.version).max().unwrap_or(0);
+    Ok(newest >= rule::needed(&rules_of(&known())))
+}
+
+/// Them as the rules know them.
+#[must_use]
+pub fn rules_of(migrations: &[Migration]) -> Vec<Known> {
+    let of = |one: &Migration| Known { version: one.version, is_contract: rule::is_contract(&one.description) };
+    migrations.iter().map(of).collect()
 }

@@ -1,13 +1,15 @@
 //! Connections to the database.
 
 use crate::Error;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use std::str::FromStr;
 use std::time::Duration;
 
 /// A connection that was idle for longer may have been closed by the other side: a restart, a proxy.
 const PING_AFTER: Duration = Duration::from_secs(2);
+/// How long a ping may take. A connection whose other side is gone without a word would keep a call until it is given up.
+const PING_MAX: Duration = Duration::from_secs(1);
 
 /// A pool of connections; cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,13 +35,47 @@ impl Store {
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
                     if meta.idle_for > PING_AFTER {
-                        connection.ping().await?;
+                        tokio::time::timeout(PING_MAX, connection.ping()).await.map_err(sqlx::Error::protocol)??;
                     }
                     Ok(true)
                 })
             })
             .connect_lazy_with(options);
         Ok(Self { pool })
+    }
+
+    /// Makes sure of a connection: one that does not answer a ping within a second is given up for a new one.
+    ///
+    /// For whoever may have been frozen since the last call, without a clock that went on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the password is not right, [`Error::Unavailable`] if the database does not answer.
+    pub async fn revive(&self) -> Result<(), Error> {
+        let mut connection = self.pool.acquire().await?;
+        if matches!(tokio::time::timeout(PING_MAX, connection.ping()).await, Ok(Ok(()))) {
+            return Ok(());
+        }
+        // Nothing is said to the other side, which might not hear it.
+        drop(connection.detach());
+        self.pool.acquire().await?;
+        Ok(())
+    }
+
+    /// Opens connections from now on only to a server of the right name, whose certificate `ca` has signed: PEM, or a file of it.
+    pub fn trust(&self, ca: &str) {
+        let options = PgConnectOptions::clone(&self.pool.connect_options()).ssl_mode(PgSslMode::VerifyFull);
+        let is_pem = ca.trim_start().starts_with("-----BEGIN");
+        self.pool.set_connect_options(match is_pem {
+            true => options.ssl_root_cert_from_pem(ca.into()),
+            false => options.ssl_root_cert(ca.trim()),
+        });
+    }
+
+    /// Opens connections as `username` (if given) with `password` from now on. Those that are open stay.
+    pub fn identify(&self, username: Option<&str>, password: &str) {
+        let options = PgConnectOptions::clone(&self.pool.connect_options()).password(password);
+        self.pool.set_connect_options(username.into_iter().fold(options, PgConnectOptions::username));
     }
 
     /// Begins a transaction.
