@@ -1,4 +1,4 @@
-//! Callboard on one machine: an embedded Postgres, every function on one loopback port, the cron, a worker.
+//! Callboard on one machine: an embedded Postgres, every function on one loopback port, the schedule, a worker.
 //!
 //! The functions are the very routes that Lambda serves; there is no second path.
 
@@ -24,6 +24,7 @@ pub mod postgres;
 pub mod propose;
 pub mod receipt;
 pub mod say;
+mod schedule;
 pub mod screen;
 mod signals;
 pub mod spell;

@@ -6,7 +6,7 @@ use crate::lock::Lock;
 use crate::postgres::Postgres;
 use crate::tokens::Tokens;
 use crate::worker::{self, Worker};
-use crate::{keys, routes};
+use crate::{keys, routes, schedule};
 use anyhow::Context as _;
 use edge::config::SecretsKey;
 use edge::{Config, Shell};
@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_cron_scheduler::{Job, JobScheduler};
 
 /// How many connections the stack holds.
 const CONNECTIONS: u32 = 8;
@@ -40,7 +39,7 @@ pub struct Stack {
     shell: Shell,
     tokens: Tokens,
     server: JoinHandle<()>,
-    cron: JobScheduler,
+    sweeps: JoinHandle<()>,
     worker: Option<Worker>,
     postgres: Option<Postgres>,
     _lock: Lock,
@@ -79,9 +78,9 @@ impl Stack {
                 tracing::error!(%error, "the server ended");
             }
         });
-        let cron = cron(&shell).await?;
+        let sweeps = sweeps(&shell);
         fresh.stays();
-        Ok(Self { dir, address, shell, tokens, server, cron, worker: None, postgres, _lock: lock })
+        Ok(Self { dir, address, shell, tokens, server, sweeps, worker: None, postgres, _lock: lock })
     }
 
     /// Where it listens.
@@ -152,9 +151,7 @@ impl Stack {
             Some(worker) => worker.stop_at_once().await,
             None => {}
         }
-        if let Err(error) = self.cron.shutdown().await {
-            tracing::warn!(%error, "the cron did not stop");
-        }
+        self.sweeps.abort();
         self.server.abort();
         self.shell.store.close().await;
         if let Some(server) = self.postgres.take() {
@@ -179,20 +176,16 @@ fn config(database_url: &str, key: &str, timing: Option<Timing>) -> anyhow::Resu
     Ok(config)
 }
 
-/// The stand-in for the scheduled function's rule.
-async fn cron(shell: &Shell) -> anyhow::Result<JobScheduler> {
-    let scheduler = JobScheduler::new().await?;
+/// Sweeps as the scheduled function does.
+fn sweeps(shell: &Shell) -> JoinHandle<()> {
     let shell = shell.clone();
-    let every = shell.config.timing.reap_every;
-    let sweep = Job::new_repeated_async(every, move |_, _| {
+    let period = shell.config.timing.reap_every;
+    schedule::every(period, move || {
         let shell = shell.clone();
-        Box::pin(async move {
+        async move {
             if let Err(error) = reaper::sweep(&shell).await {
-                tracing::error!(%error, "sweep failed; the next one is due in {every:?}");
+                tracing::error!(%error, "sweep failed; the next one is due in {period:?}");
             }
-        })
-    })?;
-    scheduler.add(sweep).await?;
-    scheduler.start().await?;
-    Ok(scheduler)
+        }
+    })
 }

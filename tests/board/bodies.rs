@@ -96,6 +96,18 @@ async fn an_error_in_a_body_does_not_repeat_its_values() {
 }
 
 #[tokio::test]
+async fn a_retry_that_asks_for_something_else_is_refused() {
+    let board = Board::new().await;
+    let build = board.submit().await;
+    let retry = format!("/api/v1/builds/{build}/retry");
+    for body in [r#"{"ref":"v1"}"#, r#"{"env":{"A":"1"}}"#, "{", "[]"] {
+        assert_eq!(sent(&board, Method::POST, &retry, body).await.said(), (400, "bad_request"), "{body}");
+    }
+    assert_eq!(board.number("select count(*) from builds").await, 1);
+    assert_eq!(sent(&board, Method::POST, &retry, "{}").await.said().0, 409, "an empty one asks for nothing");
+}
+
+#[tokio::test]
 async fn a_list_in_place_of_an_object_is_400() {
     let board = Board::new().await;
     let answer = submitted(&board, &json!(["main", null, {}])).await;

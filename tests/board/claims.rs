@@ -314,10 +314,10 @@ async fn sql_grants_what_the_rule_grants() {
     }
 }
 
-const ALONE: &str = "claim_build($1, $2, $3, 'w', '1', 'h', '{bubblewrap}', '{}', 60000, 1800, 1::smallint, 900000)";
+const ALONE: &str = "claim_build($1, $2, $3, 'w', '1', 'h', '{bubblewrap}', '{}', 60000, 1800, $4::smallint, 900000)";
 const AMONG_OTHERS: &str =
     "claim_builds($1, $2, array[$3::uuid], '{w}', '{1}', '{h}', '{bubblewrap}', '{}', 60000, 1800,
-    1::smallint, 900000, '{}', '{}', null)";
+    $4::smallint, 900000, '{}', '{}', null)";
 
 /// Has the worker of [`claim_once`] known, so that its claim is not a first one.
 async fn seen_a_moment_ago(board: &Board) {
@@ -338,6 +338,7 @@ async fn claim_once(board: &Board, function: &str) -> (String, Option<u32>) {
         .bind(&token.id)
         .bind(&token.digest)
         .bind(Uuid::new_v4())
+        .bind(rules::runnable::RULES_VERSION)
         .fetch_one(&mut *tx)
         .await
         .expect("the function answers");

@@ -126,7 +126,7 @@ impl Story {
         self.claims.push(claim);
         let labels = dice.of(&["{}", "{}", "{gpu}"]);
         let name = format!("w{labels}").replace(['{', '}'], "");
-        let rest = "60000, 1800, 1::smallint, 900000";
+        let rest = format!("60000, 1800, {}::smallint, 900000", rules::runnable::RULES_VERSION);
         let answer = alike(
             &self.board,
             &format!("claim_build('{id}', '{digest}', '{claim}', '{name}', '1', 'h', '{{bubblewrap}}', '{labels}', {rest})"),

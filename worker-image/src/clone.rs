@@ -120,7 +120,10 @@ pub fn complaint(written: &str) -> String {
     let lines: Vec<&str> = written.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let telling: Vec<&str> = lines.iter().copied().filter(is_telling).collect();
     let chosen = if telling.is_empty() { &lines } else { &telling };
-    chosen[chosen.len().saturating_sub(3)..].join("; ")
+    let said = chosen[chosen.len().saturating_sub(3)..].join("; ");
+    let name = said.rsplit_once("couldn't find remote ref ").map_or("", |(_, name)| name);
+    let may_be_short = (4..40).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if may_be_short { format!("{said} (a commit is given by all of its 40 or 64 digits)") } else { said }
 }
 
 #[cfg(test)]
@@ -156,6 +159,8 @@ mod tests {
     #[test]
     fn a_complaint_is_what_git_said_last() {
         assert_eq!(complaint("noise\nfatal: couldn't find remote ref nope\n"), "fatal: couldn't find remote ref nope");
+        let short = complaint("fatal: couldn't find remote ref 8f4d1fd0\n");
+        assert_eq!(short, "fatal: couldn't find remote ref 8f4d1fd0 (a commit is given by all of its 40 or 64 digits)");
         assert_eq!(complaint("a\nb\nc\nd\n"), "b; c; d");
         assert_eq!(complaint(""), "");
     }

@@ -59,7 +59,7 @@ pub struct Covered {
     pub commit: Option<String>,
     /// How the steps went.
     pub steps: Vec<StepResult>,
-    /// When they had ended, if more ran after them that counts for nothing.
+    /// When they had ended: what comes after them counts for nothing.
     pub ended_at: Option<Boot>,
 }
 

@@ -213,11 +213,12 @@ impl Held<'_> {
         let way_out = &equipped.way_out();
         let course = Course { job, site, slot: *slot, isolation, lease, stop, way_out, limits, grace, sink };
         let ended = course.run(covered).await;
+        // What follows is ours, not the build's: it isn't charged.
+        let ended_at = Boot::now();
+        covered.ended_at = Some(ended_at);
         if let (Err(Fail::Stopped(Why::Cancel(_))), Some(commit), false) =
             (&ended, &covered.commit, job.on_cancel.is_empty())
         {
-            let ended_at = Boot::now();
-            covered.ended_at = Some(ended_at);
             if let Err(error) = site.note_steps_ended(ended_at) {
                 warn!(build.id = %job.build_id, %error, "should this worker be killed now, its build is charged for tidying up");
             }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use edge::place::placed;
 use edge::{Api, Json, Rejection, Shell, path};
 use protocol::Problem;
-use protocol::build::{Build, Submit};
+use protocol::build::{Build, Retry, Submit};
 use protocol::pipeline::Env;
 use rules::variables::{Origin, environment};
 use rules::{pipeline, runnable};
@@ -66,6 +66,7 @@ pub(crate) async fn submit(
         ("id" = Uuid, Path, description = "the build to try again"),
         ("Idempotency-Key" = Option<String>, Header, description = "makes a repeat return the first build; kept 24 h")
     ),
+    request_body(content = Option<Retry>, description = "may be absent"),
     responses(
         (status = 201, description = "admitted, now or by an earlier call with this key", body = Build),
         (status = 402, description = "minutes_exhausted", body = Problem),
@@ -81,6 +82,7 @@ pub(crate) async fn retry(
     api: Api,
     headers: HeaderMap,
     Path(id): Path<String>,
+    _: Option<Json<Retry>>,
 ) -> Result<Response, Rejection> {
     let id = path::uuid(&id)?;
     let digest = Sha256::digest(format!("retry {id}"));

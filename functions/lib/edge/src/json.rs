@@ -8,6 +8,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a body may take to come. A request that never ends would hold its connection as long as its caller likes.
+const BODY_WAIT: Duration = Duration::from_secs(60);
 
 /// A body of JSON, received or sent.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +44,9 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
 }
 
 async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Rejection> {
-    Bytes::from_request(request, state).await.map_err(|refused| match refused.status() {
+    let late = |_| Rejection::BadRequest(format!("the body did not come within {} s", BODY_WAIT.as_secs()));
+    let came = timeout(BODY_WAIT, Bytes::from_request(request, state)).await.map_err(late)?;
+    came.map_err(|refused| match refused.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Rejection::TooLarge("the body is larger than this call allows".into()),
         _ => Rejection::BadRequest("the body ended early".into()),
     })
@@ -78,7 +85,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
         let (path, inner) = (error.path().to_string(), error.inner());
         Rejection::BadRequest(format!(
             "{} at line {} column {}: {}",
-            if path == "." { "body" } else { &path },
+            if matches!(path.as_str(), "." | "?") { "body" } else { path.trim_end_matches(".?") },
             inner.line(),
             inner.column(),
             without_values(&inner.to_string()),
@@ -117,6 +124,22 @@ mod tests {
 
     fn announced(kind: &str) -> bool {
         is_json(&HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_not_waited_for_for_ever() {
+        let body = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let request = Request::builder().header(CONTENT_TYPE, "application/json").body(body).unwrap();
+        let refused = <Json<u8> as FromRequest<()>>::from_request(request, &()).await.unwrap_err();
+        assert!(matches!(refused, Rejection::BadRequest(why) if why == "the body did not come within 60 s"));
+    }
+
+    #[test]
+    fn what_broke_off_before_any_field_is_the_body() {
+        let refused = parse::<std::collections::BTreeMap<String, u8>>(b"{\"a\": ").unwrap_err();
+        assert!(matches!(&refused, Rejection::BadRequest(why) if why.starts_with("a at line 1")), "{refused:?}");
+        let refused = parse::<std::collections::BTreeMap<String, u8>>(b"{\"a\"").unwrap_err();
+        assert!(matches!(&refused, Rejection::BadRequest(why) if !why.contains('?')), "{refused:?}");
     }
 
     #[test]

@@ -129,9 +129,11 @@ impl Rejection {
                 (S::PRECONDITION_FAILED, Code::ConcurrentUpdate, "changed since you read it; read it again".into())
             }
             Self::TooLarge(detail) => (S::PAYLOAD_TOO_LARGE, Code::TooLarge, detail.clone()),
-            Self::UnsupportedMediaType => {
-                (S::UNSUPPORTED_MEDIA_TYPE, Code::UnsupportedMediaType, "send content-type: application/json".into())
-            }
+            Self::UnsupportedMediaType => (
+                S::UNSUPPORTED_MEDIA_TYPE,
+                Code::UnsupportedMediaType,
+                "send content-type: application/json, with no charset but utf-8".into(),
+            ),
             Self::Invalid { detail, .. } => (S::UNPROCESSABLE_ENTITY, Code::Invalid, detail.clone()),
             Self::IdempotencyMismatch => (
                 S::UNPROCESSABLE_ENTITY,

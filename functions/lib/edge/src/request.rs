@@ -92,8 +92,8 @@ fn framework_problem(status: StatusCode) -> Problem {
         404 => (Code::NotFound, "no such address; /openapi.json lists them"),
         405 => (Code::MethodNotAllowed, "this address does not take that method; /openapi.json lists them"),
         413 => (Code::TooLarge, "the body is larger than this call allows"),
-        415 => (Code::UnsupportedMediaType, "send content-type: application/json"),
-        400..500 => (Code::BadRequest, "the request can't be read"),
+        415 => (Code::UnsupportedMediaType, "send content-type: application/json, with no charset but utf-8"),
+        400..500 => (Code::BadRequest, "the request can't be read: look at the ids in its address"),
         _ => (Code::Internal, "our fault; the logs know the request_id"),
     };
     problem(status, code, detail.to_owned())

@@ -33,6 +33,11 @@ pub struct Cancel {
     pub reason: Option<rules::CancelReason>,
 }
 
+/// A request to try a build again. It says nothing: what is built is what was built then. The body may be absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {}
+
 /// How a step went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -4,16 +4,16 @@ use crate::EndReason;
 
 /// The number of these rules, stored with every build that passed them. A claim checks a build again that passed older
 /// ones. Raise it with every change that refuses more.
-pub const RULES_VERSION: i16 = 1;
+pub const RULES_VERSION: i16 = 2;
 
 /// What is wrong with a repository's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRepository {
-    /// Not `https://`.
+    /// Not `https://`, in lower case: git knows no `HTTPS`.
     NotHttps,
     /// A user name or a password stands before the host.
     Credentials,
-    /// No host, a control character, a space, a query or a fragment, or longer than 2,048 bytes.
+    /// No host, no path, a control character, a space, a query or a fragment, or longer than 2,048 bytes.
     Malformed,
 }
 
@@ -25,7 +25,7 @@ pub enum BadRepository {
 pub fn repository(address: &str) -> Result<(), BadRepository> {
     let plain = address.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>'));
     let rest = match address.split_once("://") {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => rest,
+        Some((scheme, rest)) if scheme == "https" => rest,
         _ => return Err(BadRepository::NotHttps),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
@@ -34,7 +34,13 @@ pub fn repository(address: &str) -> Result<(), BadRepository> {
     }
     let (host, port) = split_port(authority);
     let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    if !plain || address.len() > 2048 || host.is_empty() || !port_is_fine || rest.contains(['?', '#']) {
+    if !plain
+        || address.len() > 2048
+        || host.is_empty()
+        || !rest.contains('/')
+        || !port_is_fine
+        || rest.contains(['?', '#'])
+    {
         return Err(BadRepository::Malformed);
     }
     if host_is_fine(host) && escapes_are_fine(rest) { Ok(()) } else { Err(BadRepository::Malformed) }
@@ -157,7 +163,7 @@ mod tests {
     fn addresses_that_may_be_cloned_and_those_that_may_not() {
         for fine in [
             "https://git.example/a.git",
-            "HTTPS://git.example:8443/a/b",
+            "https://git.example:8443/a/b",
             "https://127.0.0.1:8443/repo.git",
             "https://[::1]:8443/repo.git",
             "https://git.example/a%20b.git",
@@ -167,12 +173,14 @@ mod tests {
         for (bad, why) in [
             ("", BadRepository::NotHttps),
             ("http://git.example/a", BadRepository::NotHttps),
+            ("HTTPS://git.example/a", BadRepository::NotHttps),
             ("git@git.example:a", BadRepository::NotHttps),
             ("ext::https://x", BadRepository::NotHttps),
             ("https://u:p@git.example/a", BadRepository::Credentials),
             ("https://u@git.example/a", BadRepository::Credentials),
             ("https://", BadRepository::Malformed),
             ("https:///a", BadRepository::Malformed),
+            ("https://git.example", BadRepository::Malformed),
             ("https://-x/a", BadRepository::Malformed),
             ("https://[::1", BadRepository::Malformed),
             ("https://[::1/a", BadRepository::Malformed),
