@@ -25,7 +25,7 @@ pub enum BadRepository {
 pub fn repository(address: &str) -> Result<(), BadRepository> {
     let plain = address.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>'));
     let rest = match address.split_once("://") {
-        Some((scheme, rest)) if scheme == "https" => rest,
+        Some(("https", rest)) => rest,
         _ => return Err(BadRepository::NotHttps),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
