@@ -5,6 +5,8 @@ import itertools
 import json
 import pathlib
 import re
+import subprocess
+import sys
 import unittest
 
 from cfnlint.decode import cfn_yaml
@@ -366,6 +368,9 @@ class Templates(unittest.TestCase):
             self.assertEqual(cluster["DeletionPolicy"], "Snapshot", name)
         for name, instance in resources("AWS::RDS::DBInstance"):
             self.assertIs(instance["Properties"]["PubliclyAccessible"], False, name)
+
+    def test_the_cost_page_says_what_the_templates_and_prices_give(self):
+        subprocess.run([sys.executable, ROOT / "infra" / "costs", "--check"], check=True)
 
 
 if __name__ == "__main__":

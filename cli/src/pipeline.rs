@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::output::Output;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Subcommand;
-use localstack::clean::plain;
+use localstack::clean::{exact, plain};
 use localstack::client::Client;
 use localstack::input::{self, PIPELINE_MAX_BYTES};
 use localstack::spell::{ago, now};
@@ -110,7 +110,7 @@ fn table(pipelines: &[Pipeline], output: Output) -> String {
     let row = |pipeline: &Pipeline| {
         let spec = &pipeline.spec;
         let (steps, changed) = (spec.steps.len().to_string(), ago(pipeline.updated_at, now()));
-        vec![pipeline.slug.clone(), plain(&spec.repository), plain(&spec.default_ref), steps, changed]
+        vec![pipeline.slug.clone(), plain(&spec.repository), exact(&spec.default_ref), steps, changed]
     };
     let rows: Vec<_> = pipelines.iter().map(row).collect();
     output.table(&["NAME", "REPOSITORY", "REF", "STEPS", "CHANGED"], &rows)

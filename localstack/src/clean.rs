@@ -42,6 +42,31 @@ pub fn plain(text: &str) -> String {
     line(joined.as_bytes(), false)
 }
 
+/// A name as part of a line of our own, so that no two names look alike: what takes no room, or turns text around, is shown by its
+/// number, such as `\u{202e}`. (Git lets a ref hold all of it, and no backslash.)
+#[must_use]
+pub fn exact(name: &str) -> String {
+    name.chars().map(shown).collect()
+}
+
+fn shown(letter: char) -> String {
+    if is_invisible(letter) || is_blank(letter) {
+        return letter.escape_unicode().to_string();
+    }
+    if matches!(letter, '"' | '\'') {
+        return letter.to_string();
+    }
+    // Behind another letter, one that combines with it is no cause to escape.
+    ['a', letter].iter().collect::<String>().escape_debug().skip(1).collect()
+}
+
+/// What is taken for a letter and shows nothing.
+fn is_blank(letter: char) -> bool {
+    matches!(letter,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}')
+}
+
 struct Cleaner {
     state: State,
     clean: String,
@@ -183,6 +208,23 @@ mod tests {
     #[test]
     fn text_within_a_line_of_ours_stays_on_it() {
         assert_eq!(plain("a\x1b[31mb\nc\r\nd"), "ab c  d");
+    }
+
+    #[test]
+    fn no_two_refs_look_alike() {
+        for (name, expected) in [
+            ("feature/é-ü-नमस्ते-日本", "feature/é-ü-नमस्ते-日本"),
+            ("it's-\"so\"", "it's-\"so\""),
+            ("ma\u{202e}in", "ma\\u{202e}in"),
+            ("main\u{200b}", "main\\u{200b}"),
+            ("main\u{ad}", "main\\u{ad}"),
+            ("main\u{fe0f}", "main\\u{fe0f}"),
+            ("main\u{3164}", "main\\u{3164}"),
+            ("ma\u{9b}in", "ma\\u{9b}in"),
+            ("a\u{a0}b", "a\\u{a0}b"),
+        ] {
+            assert_eq!(exact(name), expected);
+        }
     }
 
     /// Whether a text holds no control but tabs and, if `colours`, well-formed SGR sequences.

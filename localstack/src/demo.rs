@@ -13,7 +13,6 @@ use crate::receipt::receipt;
 use crate::say;
 use crate::screen::Screen;
 use crate::signals::Signals;
-use crate::spell::now;
 use crate::stack::{Options, Stack};
 use crate::{leftovers, postgres, worker};
 use place::Place;
@@ -218,7 +217,7 @@ impl Scene {
     async fn wait_in_vain(&self, why: &anyhow::Error) -> anyhow::Result<u8> {
         let build = self.client.submit(&self.source.slug).await?;
         let build = self.client.build(build.id).await?;
-        say::out(format_args!("build    {} is {}: {}", build.id, build.status, waiting(&build, now())))?;
+        say::out(format_args!("build    {} is {}: {}", build.id, build.status, waiting(&build)))?;
         say::out(format_args!(
             "No worker was started, since no sandbox works on this machine. It waits for capacity.\n\n{why}"
         ))?;

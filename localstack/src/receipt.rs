@@ -27,17 +27,22 @@ pub fn status(build: &Build, screen: Screen) -> String {
     format!("{}{reason}", screen.paint.status(build.status))
 }
 
-/// A text about a build, and below it a table of its steps, if there are any.
+/// A text about a build, and below it a table of its steps, if there are any: of one that a worker held also those that it never
+/// reported, since it was lost or came back too late to know.
 #[must_use]
 pub fn with_steps(text: String, build: &Build, screen: Screen) -> String {
-    if build.steps.is_empty() {
+    let is_over = build.status.is_final() && build.started_at.is_some();
+    let is_known = |name: &String| build.steps.iter().any(|step| step.name == *name);
+    let unknown: Vec<_> = build.step_names.iter().filter(|name| is_over && !is_known(name)).collect();
+    if build.steps.is_empty() && unknown.is_empty() {
         return text;
     }
     let row = |step: &StepResult| {
         let code = step.exit_code.map(|code| code.to_string()).unwrap_or_default();
         vec![plain(&step.name), screen.paint.step_status(step.status), code, took_by(step)]
     };
-    let rows: Vec<_> = build.steps.iter().map(row).collect();
+    let unreported = |name: &String| vec![plain(name), screen.paint.dim("not reported"), String::new(), "–".into()];
+    let rows: Vec<_> = build.steps.iter().map(row).chain(unknown.into_iter().map(unreported)).collect();
     let table = table(&["STEP", "STATUS", "EXIT", "TOOK"], &rows, screen.paint, screen.columns);
     format!("{text}\n\n{table}")
 }
@@ -57,6 +62,26 @@ mod tests {
     use super::*;
     use crate::paint::Paint;
     use serde_json::json;
+
+    #[track_caller]
+    fn check_steps(status: &str, started: bool, steps: serde_json::Value, expected: &str) {
+        let build = json!({ "id": uuid::Uuid::nil(), "pipeline": "app", "status": status, "repository": "", "ref": "main",
+            "created_at": "2026-12-01T00:00:00Z", "started_at": started.then_some("2026-12-01T00:00:01Z"),
+            "step_names": ["build", "test"], "version": 1, "steps": steps });
+        let screen = Screen { paint: Paint(false), columns: None, is_live: false };
+        assert_eq!(with_steps(String::new(), &serde_json::from_value(build).unwrap(), screen), expected);
+    }
+
+    #[test]
+    fn steps_that_were_never_reported_are_shown_as_such() {
+        let none = "\n\nSTEP   STATUS        EXIT  TOOK\nbuild  not reported        –\ntest   not reported        –";
+        let one = "\n\nSTEP   STATUS        EXIT  TOOK\nbuild  success       0     0.1 s\ntest   not reported        –";
+        check_steps("failed", true, json!([]), none);
+        let built = json!([{ "name": "build", "status": "success", "exit_code": 0, "duration_ms": 60 }]);
+        check_steps("failed", true, built, one);
+        check_steps("failed", false, json!([]), "");
+        check_steps("running", true, json!([]), "");
+    }
 
     #[test]
     fn a_step_shows_the_time_that_the_log_showed_and_a_skipped_one_shows_none() {

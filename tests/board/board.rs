@@ -146,6 +146,17 @@ async fn waiting_for_tells_no_worker_from_busy_workers() {
 }
 
 #[tokio::test]
+async fn the_board_itself_says_for_how_long_a_build_has_waited() {
+    let board = Board::new().await;
+    let build = board.submit().await;
+    board.age(build, 3600).await;
+    let waited = board.build(build).await["waited_ms"].as_u64().expect("a duration");
+    assert!((3_600_000..3_660_000).contains(&waited), "{waited}");
+    let _ = board.claim().await;
+    assert_eq!(board.build(build).await["waited_ms"], Value::Null);
+}
+
+#[tokio::test]
 async fn a_secrets_value_is_never_shown() {
     let board = Board::new().await;
     let answer = board.call(Method::PUT, "/api/v1/secrets/TOKEN", &board.api, &json!({ "value": "hunter2" })).await;

@@ -47,6 +47,22 @@ async fn a_repeated_report_gets_the_same_answer_and_another_outcome_is_build_end
 }
 
 #[tokio::test]
+async fn what_makes_no_sense_in_a_report_is_left_out_and_the_outcome_stands() {
+    let board = Board::new().await;
+    let commit = "5".repeat(40);
+    for (said, kept) in
+        [(commit.as_str(), json!(commit)), (&"5".repeat(50), Value::Null), ("main; rm -rf", Value::Null)]
+    {
+        let build = board.running().await;
+        let report = json!({ "status": "success", "end_reason": "step_failed", "commit": said, "ran_ms": 1 });
+        let first = board.complete(build, &report).await.ok();
+        assert_eq!(board.complete(build, &report).await.ok(), first, "the same again");
+        let seen = board.build(build).await;
+        assert_eq!((&seen["status"], &seen["end_reason"], &seen["commit"]), (&json!("success"), &Value::Null, &kept));
+    }
+}
+
+#[tokio::test]
 async fn what_the_reaper_ended_its_worker_cannot_end_again() {
     let board = Board::new().await;
     let build = board.running().await;

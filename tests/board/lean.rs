@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// All that a claim or an end changes, but for instants and hints.
 const STATE: &str = "select jsonb_build_array(
-    (select jsonb_agg(jsonb_build_array(id, status, claimed_by, claim_id, max_duration_seconds, version, end_reason, error_message,
+    (select jsonb_agg(jsonb_build_array(id, status, claimed_by, claimed_host, claimed_name, claim_id, max_duration_seconds, version, end_reason, error_message,
         charged_seconds, duration_ms, completed, last_seq, commit_sha, step_results, phase, started_at is null,
         lease_expires_at > now() + interval '30 s', ended_at is null) order by id) from builds),
     (select jsonb_agg(to_jsonb(q) - 'changed_at' order by workspace_id, class_id) from queues q),
@@ -132,7 +132,7 @@ impl Story {
             &format!("claim_build('{id}', '{digest}', '{claim}', '{name}', '1', 'h', '{{bubblewrap}}', '{labels}', {rest})"),
             &format!(
                 "claim_builds('{id}', '{digest}', '{{{claim}}}', '{{{name}}}', '{{1}}', '{{h}}', '{{bubblewrap}}', '{labels}',
-                     {rest}, '{{}}', '{{}}', null)"
+                     {rest}, '{{}}', '{{}}', null, '{{1}}')"
             ),
         )
         .await;

@@ -244,3 +244,18 @@ async fn a_live_log_does_not_wait_for_chunks_that_were_given_up() {
     assert_eq!(board.get(&format!("/api/v1/builds/{build}/logs")).await.ok()["complete"], false);
     let _ = board.send_logs(build, &[(2, "b")]).await.ok();
 }
+
+#[tokio::test]
+async fn a_page_beyond_the_end_tells_where_the_end_is() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let last_seq = async |after: u64| {
+        let page = board.get(&format!("/api/v1/builds/{build}/logs?after={after}")).await.ok();
+        (page["chunks"].as_array().map(Vec::len), page["last_seq"].clone())
+    };
+    assert_eq!(last_seq(5).await, (Some(0), json!(0)));
+    let _ = board.send_logs(build, &[(1, "a"), (2, "b")]).await.ok();
+    assert_eq!(last_seq(1).await, (Some(1), json!(2)));
+    assert_eq!(last_seq(2).await, (Some(0), json!(2)));
+    assert_eq!(last_seq(5).await, (Some(0), json!(2)));
+}

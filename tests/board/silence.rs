@@ -110,3 +110,22 @@ async fn neither_the_billing_services_token_nor_what_it_says_is_in_a_log_line() 
         assert_eq!(text.lines().find(|line| line.contains(secret)), None, "{secret}");
     }
 }
+
+#[tokio::test]
+async fn a_submit_without_a_plan_is_a_warning_and_no_error() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(lines.clone())
+        .finish();
+    let board = Board::new().await;
+    board.workspace("planless", &Value::Null).await;
+    let api = board.token(protocol::admin::TokenKind::Api, Some("planless")).await;
+    board.pipeline(&api, "main", &crate::scenario::pipeline()).await;
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let answer = board.call(Method::POST, "/api/v1/builds", &api, &json!({ "pipeline": "main" })).await;
+    assert_eq!(answer.said(), (503, "billing_unavailable"));
+    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    assert_eq!((text.lines().count(), text.contains(" WARN "), text.contains("ERROR")), (1, true, false), "{text}");
+}

@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests state their own SQL, to see what is really stored")]
 
 pub mod billing;
+mod database;
 pub mod document;
 pub mod fairness;
 pub mod scenario;
+pub mod stored;
 
 pub use scenario::Board;

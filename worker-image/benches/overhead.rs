@@ -114,7 +114,7 @@ fn by_hand() -> f64 {
 /// From the claim to the first line that the board has, and to the first of the step, less the clone.
 async fn first_line(board: &Board, forge: &Forge) -> (f64, f64) {
     board.heard().chunks.clear();
-    let mut usual = job(&forge.url(), vec![step("say", &["true"])]);
+    let mut usual = job(&forge.url(), vec![step("say", &["echo said"])]);
     usual.log.interval_ms = 1000;
     let build = board.offer(usual);
     let claimed_at = since(|| board.heard().claimed_at.get(&build).copied()).await;

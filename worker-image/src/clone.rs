@@ -23,13 +23,7 @@ pub fn unfetchable(job: &Job) -> Option<String> {
     if rules::runnable::unrunnable(true, &job.repository, &job.git_ref).is_some() {
         return Some("the repository is not an https address without credentials, or the ref is none".into());
     }
-    job.commit.as_deref().filter(|commit| !is_commit(commit)).map(|_| "the commit is none".into())
-}
-
-/// Whether `text` is a full commit id.
-#[must_use]
-pub fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    job.commit.as_deref().filter(|commit| !rules::runnable::is_commit(commit)).map(|_| "the commit is none".into())
 }
 
 /// The clone's script: it fetches into the empty workspace and says the commit on standard output.

@@ -7,7 +7,7 @@ use crate::isolation::bubblewrap::names::CERTIFICATES;
 use crate::isolation::plan::{Env, INSIDE, PlanFile};
 use crate::isolation::{Fetch, Isolation, Limits, Task};
 use crate::lease::Lease;
-use crate::logs::{Cue, Sink};
+use crate::logs::{Commands, Cue, Sink};
 use crate::mask;
 use crate::network::WayOut;
 use crate::outcome::Fail;
@@ -119,7 +119,7 @@ impl Course<'_> {
         if let Some(exceeded) = done.exceeded.filter(|_| done.code != 0) {
             return Err(Fail::Limit(exceeded));
         }
-        if done.code != 0 || !clone::is_commit(commit) {
+        if done.code != 0 || !rules::runnable::is_commit(commit) {
             return Err(Fail::Clone(clone::complaint(&done.stderr)));
         }
         sink.say(&format!("Checked out {commit} after {}", seconds(done.took)));
@@ -137,7 +137,10 @@ impl Course<'_> {
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
         let performed = match self.fetch(&step.image, &sink).await {
-            Ok(()) => self.performer(&sink, Some(cue)).perform(task, timeout).await,
+            Ok(()) => {
+                let commands = Commands::new(cue, step.commands.clone(), sink.clone());
+                self.performer(&sink, Some(commands)).perform(task, timeout).await
+            }
             Err(fail) => Err(fail),
         };
         result.duration_ms = millis(Boot::now().since(begun));
@@ -175,10 +178,18 @@ impl Course<'_> {
         }
     }
 
-    /// With a cue: of a step, whose output is shown.
-    fn performer<'s>(&'s self, sink: &'s Sink, cue: Option<Cue>) -> Performer<'s> {
+    /// With commands: of a step, whose output is shown.
+    fn performer<'s>(&'s self, sink: &'s Sink, commands: Option<Commands>) -> Performer<'s> {
         let Self { isolation, lease, stop, grace, .. } = self;
-        Performer { isolation: *isolation, lease, stop, grace: *grace, sink, shown: cue.is_some(), cue }
+        Performer {
+            isolation: *isolation,
+            lease,
+            stop,
+            grace: *grace,
+            sink,
+            shown: commands.is_some(),
+            commands: commands.map(Arc::new),
+        }
     }
 
     fn sink_of(&self, step: &str) -> Sink {

@@ -8,6 +8,7 @@ use crate::isolation::bubblewrap::{Abilities, Bubblewrap, find};
 use crate::isolation::docker::{Docker, Scope, Settings};
 use crate::isolation::guarantees::{ALL, Column, Given, Guarantee, refused};
 use crate::isolation::{Choice, Isolation};
+use crate::network::Network;
 use crate::previews::settings::Settings as Previews;
 use crate::workplace::{self, Workplace};
 use futures::future::join_all;
@@ -58,7 +59,7 @@ pub async fn examine(
     previews: &Previews,
     accepted: BTreeSet<Guarantee>,
 ) -> Examined {
-    let mut host = if choice == Choice::Docker { Vec::new() } else { of_bubblewrap(place) };
+    let mut host = if choice == Choice::Docker { Vec::new() } else { of_bubblewrap(place).await };
     host.extend([certificates(), builds_root(&place.builds_root), files(slots, descriptors)]);
     host.extend(previews::of_previews(previews, &place.builds_root));
     let isolation = columns(place, choice, containers, &mut host).await.unwrap_or_else(|why| {
@@ -68,8 +69,8 @@ pub async fn examine(
     Examined { host, isolation, accepted }
 }
 
-fn of_bubblewrap(place: &Place) -> Vec<Finding> {
-    vec![bubblewrap(), nesting(), user_namespaces(place), network(), git()]
+async fn of_bubblewrap(place: &Place) -> Vec<Finding> {
+    vec![bubblewrap(), nesting(), user_namespaces(place), network(place).await, git()]
 }
 
 /// Whether a worker of so many slots has the descriptors for it.
@@ -102,18 +103,22 @@ fn nesting() -> Finding {
     Finding::weak("nested namespaces", "open to steps, and /tmp is not bounded", "install bubblewrap 0.8 or later")
 }
 
-/// What sets up a build's network.
-fn network() -> Finding {
+/// Makes a build's network, which leads nowhere.
+async fn network(place: &Place) -> Finding {
     let name = "network";
-    if find("ip").is_none() {
-        return Finding::bad(name, "ip not found", "install it: apt-get install iproute2");
-    }
-    match find("nft") {
-        Some(path) => Finding::good(name, version(&path).unwrap_or_default()),
-        None => {
-            let found = "nft not found: only programs that heed HTTP_PROXY get out";
-            Finding::weak(name, found, "install it: apt-get install nftables")
-        }
+    let network = match Network::start(&place.binary, "doctor", Path::new("/nowhere"), None, None).await {
+        Ok(network) => network,
+        Err(error) => return Finding::bad(name, error.to_string(), namespaces_fix()),
+    };
+    let weak = network.weak.clone();
+    network.end().await;
+    match weak {
+        None => Finding::good(name, "all TCP is led to a relay"),
+        Some(why) => Finding::weak(
+            name,
+            format!("only programs that heed HTTP_PROXY get out: {why}"),
+            "use a kernel with nftables (nf_tables, nft_redir)",
+        ),
     }
 }
 

@@ -88,7 +88,7 @@ fn refusals(sink: Sink) -> Refusals {
     let said = Mutex::new(BTreeSet::new());
     Arc::new(move |line: String| {
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        let say = |line: &str| Sink { step: sink.lease.phase().into(), ..sink.clone() }.say(line);
+        let say = |line: &str| Sink { step: sink.lease.phase().into(), ..sink.clone() }.mention(line);
         if said.len() > REFUSALS_MAX || !said.insert(line.clone()) {
             return;
         }

@@ -5,7 +5,7 @@ use callboard_worker::guard::enter::Entry;
 use callboard_worker::previews::keeper;
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation, network};
-use std::io::{self, IsTerminal as _, stderr};
+use std::io::{self, IsTerminal as _, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Command::Health(args) => say(args.ask()),
         Command::HandOver { user, directories } => code(hand_over::hand_over(&directories, user)),
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
-        Command::Try { what } => say(isolation::trial::attempt(what)),
+        Command::Try { what } => code_or_why(isolation::trial::attempt(what, &mut stdout())),
         Command::Doctor(args) => examine(&args, descriptors),
         Command::Run(args) => serve(cli.log_format, async move {
             let config = args.config().map_err(Failed::Settings)?;
@@ -64,11 +64,13 @@ fn code(done: io::Result<()>) -> ExitCode {
 }
 
 fn say(said: io::Result<String>) -> ExitCode {
-    match said {
-        Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
-        }
+    code_or_why(said.map(|said| println!("{said}")))
+}
+
+/// Of those whose trouble nobody has told yet.
+fn code_or_why(done: io::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("callboard-worker: {error}");
             ExitCode::FAILURE

@@ -4,24 +4,45 @@ use crate::isolation::bubblewrap::path_variable;
 use crate::isolation::plan::Env;
 use crate::logs::Cue;
 use protocol::pipeline::Step;
-use protocol::worker::Job;
+use protocol::worker::{Job, Secret};
+use rules::variables::{Origin, environment};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// The script of `commands`, run by `sh -e`: in order, in one shell, until the first that fails.
 ///
 /// Each is evaluated by itself, so that one that ends in a backslash or within quotes does not go on into what follows. `-e`
-/// alone goes on after `false && true`, so each command's exit code is looked at as well. One whose output goes into a file by
-/// then (`exec >FILE`) is not shown, since that file is the step's. Each begins with `cue` where whoever reads it turns that into a new line.
+/// alone goes on after `false && true`, so each command's exit code is looked at as well. Before each stands what shows it:
+/// its `cue` in both outputs, or else itself. Of that nothing goes into a file of the step's (`exec >FILE`), nor does `set -x`
+/// show it.
 #[must_use]
 pub fn script(commands: &[String], cue: Option<&Cue>) -> String {
-    let (mut script, cue) = (String::new(), cue.map(Cue::format).unwrap_or_default());
-    for command in commands {
-        let shown = quoted(&format!("$ {}", command.trim_end()));
-        script.push_str(&format!("[ -f /proc/self/fd/1 ] || printf '{cue}%s\\n' {shown}\n"));
-        script.push_str(&format!("eval {}", quoted(command)));
-        script.push_str("\ncallboard_code=$?; [ \"$callboard_code\" -eq 0 ] || exit \"$callboard_code\"\n");
+    let mut script = String::new();
+    for (number, command) in commands.iter().enumerate() {
+        script.push_str(ENDED);
+        script.push_str(&match cue {
+            Some(cue) => cues(&cue.format(number)),
+            None => {
+                format!("[ -f /proc/self/fd/1 ] || printf '%s\\n' {}\n", quoted(&format!("$ {}", command.trim_end())))
+            }
+        });
+        script.push_str("case $callboard_flags in *x*) set -x ;; esac\n");
+        script.push_str(&format!("eval {}\n", quoted(command)));
     }
+    script.push_str(ENDED);
     script
+}
+
+/// What follows a command, and traces nothing.
+const ENDED: &str = "{ callboard_code=$? callboard_flags=$-; set +x; } 2>/dev/null\n\
+                     [ \"$callboard_code\" -eq 0 ] || exit \"$callboard_code\"\n";
+
+/// Writes a cue to the outputs that still are pipes, as those are with which a step begins: no file, and none that is closed.
+fn cues(cue: &str) -> String {
+    format!(
+        "[ ! -p /proc/self/fd/2 ] || printf '{cue}' >&2\n\
+         [ ! -p /proc/self/fd/1 ] || printf '{cue}'\n"
+    )
 }
 
 /// `text` as one word of a shell.
@@ -53,16 +74,24 @@ pub fn base_env(job: &Job) -> Env {
     env
 }
 
-/// The environment of `step`: of two variables of one name the step's own wins, then a secret, then the build's.
+/// The environment of `step`.
 #[must_use]
 pub fn step_env(job: &Job, step: &Step, commit: &str) -> Env {
-    let mut env = base_env(job);
-    env.insert("CALLBOARD_COMMIT".into(), commit.into());
-    env.insert("CALLBOARD_STEP".into(), step.name.clone());
-    env.extend(job.env.clone());
-    env.extend(job.secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())));
-    env.extend(step.env.clone());
-    env
+    let mut ours = base_env(job);
+    ours.insert("CALLBOARD_COMMIT".into(), commit.into());
+    ours.insert("CALLBOARD_STEP".into(), step.name.clone());
+    environment([
+        (Origin::Callboard, ours),
+        (Origin::Build, job.env.clone()),
+        (Origin::Secret, values(&job.secrets)),
+        (Origin::Own, step.env.clone()),
+    ])
+}
+
+/// Secrets as variables.
+#[must_use]
+pub fn values(secrets: &BTreeMap<String, Secret>) -> Env {
+    secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())).collect()
 }
 
 #[cfg(test)]
@@ -71,23 +100,45 @@ mod tests {
     use std::process::Command;
     use uuid::Uuid;
 
-    /// What it writes, with `@` for each cue, and its exit code.
-    fn with_cues(commands: &[&str]) -> (String, Option<i32>) {
+    fn written(commands: &[&str], cue: Option<&Cue>) -> (String, String, Option<i32>) {
         let commands: Vec<String> = commands.iter().map(|command| (*command).to_owned()).collect();
-        let script = script(&commands, Some(&Cue::new(Uuid::nil())));
-        let output = Command::new("sh").args(["-e", "-c", &script]).output().unwrap();
-        let written = String::from_utf8(output.stdout).unwrap();
-        (written.replace(&format!("\u{1e}{}", Uuid::nil().simple()), "@"), output.status.code())
+        let output = Command::new("sh").args(["-e", "-c", &script(&commands, cue)]).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code())
+    }
+
+    /// What it writes to both outputs, with `@` and a digit for each cue.
+    fn with_cues(commands: &[&str]) -> (String, String) {
+        let (stdout, stderr, _) = written(commands, Some(&Cue::new(Uuid::nil())));
+        let cue = format!("\u{1e}{}0000000", Uuid::nil().simple());
+        (stdout.replace(&cue, "@"), stderr.replace(&cue, "@"))
     }
 
     fn run(commands: &[&str]) -> (String, Option<i32>) {
-        let (written, code) = with_cues(commands);
-        (written.replace('@', ""), code)
+        let (stdout, _, code) = written(commands, None);
+        (stdout, code)
     }
 
     #[test]
-    fn a_cue_stands_before_each_command_that_is_shown_and_nowhere_else() {
-        assert_eq!(with_cues(&["printf a", "echo b"]), ("@$ printf a\na@$ echo b\nb\n".into(), Some(0)));
+    fn a_cue_stands_before_each_command_in_both_outputs_and_nowhere_else() {
+        assert_eq!(with_cues(&["printf a; printf c >&2", "echo b"]), ("@0a@1b\n".into(), "@0c@1".into()));
+    }
+
+    #[test]
+    fn an_output_that_goes_elsewhere_has_no_cue_and_the_other_has() {
+        assert_eq!(with_cues(&["exec >/dev/null", "echo a", "echo b >&2"]), ("@0".into(), "@0@1@2b\n".into()));
+        assert_eq!(with_cues(&["exec 2>&-", "echo a"]), ("@0@1a\n".into(), "@0".into()));
+        assert_eq!(with_cues(&["exec >&- 2>&-", "true"]), ("@0".into(), "@0".into()));
+    }
+
+    #[test]
+    fn a_trace_shows_the_steps_own_commands() {
+        let (stdout, stderr) = with_cues(&["set -x", "echo a", "set +x", "echo b"]);
+        assert_eq!(stdout, "@0@1a\n@2@3b\n");
+        assert!(stderr.contains("+ echo a\n") && stderr.ends_with("@3"), "{stderr}");
+        let ours = ["callboard_", "printf", "/proc/self", "exit", "esac"];
+        assert!(ours.iter().all(|word| !stderr.contains(word)), "{stderr}");
+        assert_eq!(written(&["set -x", "(exit 3)"], Some(&Cue::new(Uuid::nil()))).2, Some(3));
     }
 
     #[test]
@@ -100,8 +151,10 @@ mod tests {
     fn nothing_of_ours_gets_into_a_file_of_the_steps() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().display();
-        run(&[&format!("exec >{path}"), "echo a", "echo b"]);
-        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "a\nb\n");
+        for cue in [Some(&Cue::new(Uuid::nil())), None] {
+            written(&[&format!("exec >{path}"), "echo a", "echo b"], cue);
+            assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "a\nb\n");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::clock::{Boot, sleep_until};
 use crate::config::Grace;
 use crate::isolation::{Control, Ended, Exceeded, Isolation, Running, StartError, Task};
 use crate::lease::Lease;
-use crate::logs::{Cue, Reading, Sink, read};
+use crate::logs::{Commands, Reading, Sink, read};
 use crate::outcome::Fail;
 use crate::stop::{Stop, Why};
 use futures::future::BoxFuture;
@@ -31,8 +31,8 @@ pub struct Performer<'a> {
     pub sink: &'a Sink,
     /// Whether standard output goes there as well.
     pub shown: bool,
-    /// What stands in standard output before that which is to begin a line.
-    pub cue: Option<Cue>,
+    /// The commands to be told, if any are.
+    pub commands: Option<Arc<Commands>>,
 }
 
 /// A task that has ended.
@@ -68,8 +68,8 @@ impl Performer<'_> {
         let begun = Boot::now();
         let Running { stdout, stderr, control, ended } = self.isolation.start(task).await.map_err(not_started)?;
         self.lease.hold(Arc::clone(&control));
-        let stdout = read(stdout, self.sink.clone(), Stream::Stdout, self.cue.clone(), self.shown);
-        let stderr = read(stderr, self.sink.clone(), Stream::Stderr, None, true);
+        let stdout = read(stdout, self.sink.clone(), Stream::Stdout, self.commands.clone(), self.shown);
+        let stderr = read(stderr, self.sink.clone(), Stream::Stderr, self.commands.clone(), true);
         let (ended, stopped) = self.until_ended(ended, control, begun, limit).await;
         self.lease.release();
         let took = Boot::now().since(begun);

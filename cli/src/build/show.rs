@@ -1,7 +1,7 @@
 //! Builds for people: a table of many, one in detail.
 
 use crate::output::Output;
-use localstack::clean::plain;
+use localstack::clean::{exact, plain};
 use localstack::follow::{waiting, waiting_in_short};
 use localstack::receipt::{status, with_steps};
 use localstack::spell::{ago, now, took};
@@ -21,7 +21,7 @@ pub(super) fn table(builds: &[Build], all: bool, output: Output) -> String {
         vec![
             build.id.to_string(),
             plain(&build.pipeline),
-            plain(&build.git_ref),
+            exact(&build.git_ref),
             output.paint.status(build.status),
             note(build),
             build.duration_ms.map(took).unwrap_or_default(),
@@ -35,7 +35,7 @@ pub(super) fn table(builds: &[Build], all: bool, output: Output) -> String {
 /// The one thing about a build's state that is worth a column.
 fn note(build: &Build) -> String {
     match build.status {
-        Status::Pending => waiting_in_short(build, now()),
+        Status::Pending => waiting_in_short(build),
         Status::Running if build.cancel_requested => "cancelling".into(),
         Status::Running => build.phase.as_deref().map(plain).unwrap_or_default(),
         Status::Success => String::new(),
@@ -54,11 +54,11 @@ pub(super) fn build(build: &Build, output: Output) -> String {
         ("pipeline", Some(plain(&build.pipeline))),
         ("status", Some(status(build, output.screen))),
         ("", build.error_message.as_deref().map(plain)),
-        ("", is_waiting.then(|| waiting(build, now()))),
+        ("", is_waiting.then(|| waiting(build))),
         ("at", build.phase.as_deref().filter(|_| !build.status.is_final()).map(plain)),
         ("stopping", (build.cancel_requested && !build.status.is_final()).then(|| "somebody asked for its end".into())),
         ("repository", Some(plain(&build.repository))),
-        ("ref", Some(plain(&build.git_ref))),
+        ("ref", Some(exact(&build.git_ref))),
         ("commit", build.commit.as_deref().map(plain)),
         ("retry of", build.retry_of.map(|id| id.to_string())),
         ("submitted", Some(ago(build.created_at))),

@@ -10,6 +10,7 @@ use edge::{Api, Json, Rejection, Shell, path};
 use protocol::Problem;
 use protocol::build::{Build, Submit};
 use protocol::pipeline::Env;
+use rules::variables::{Origin, environment};
 use rules::{pipeline, runnable};
 use sha2::{Digest as _, Sha256};
 use store::submissions::{self, Key, NewBuild, Source};
@@ -162,8 +163,7 @@ async fn check_secrets(shell: &Shell, api: Api, build: &NewBuild) -> Result<(), 
 /// The pipeline as it is now, with what the caller sets; the caller's variables win.
 fn made_of(submit: Submit, source: Source, shell: &Shell) -> Result<NewBuild, Rejection> {
     let Source { id, spec } = source;
-    let mut env = spec.env;
-    env.extend(submit.env);
+    let env = environment([(Origin::Pipeline, spec.env), (Origin::Build, submit.env)]);
     check_env(&env)?;
     let longest = u32::try_from(shell.config.timing.deadline_max.as_secs().max(1)).unwrap_or(u32::MAX);
     Ok(NewBuild {

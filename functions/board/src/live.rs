@@ -85,7 +85,8 @@ impl Reader {
     }
 
     fn tell(&mut self, page: &Page) -> Vec<Event> {
-        self.after = page.last_seq;
+        // A reader that says that it knows more than is stored is not sent again what it knows.
+        self.after = self.after.max(page.last_seq);
         let idle = (self.pause * 2).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX);
         self.pause = if page.chunks.is_empty() { idle } else { Duration::ZERO };
         self.bytes_left = self.bytes_left.saturating_sub(page.chunks.iter().map(size_as_event).sum());

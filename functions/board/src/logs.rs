@@ -124,7 +124,8 @@ impl Page {
             chunks = log_pages::chunks(&shell.store, id, after, bytes_max).await?;
             chunks.truncate(fitting(chunks.iter().map(room.size), room.bytes));
         }
-        let last_seq = chunks.last().map_or(after, |chunk| chunk.seq);
+        // Who asks beyond the end is told where that is, as far as it is known.
+        let last_seq = chunks.last().map_or(after.min(progress.stored_to), |chunk| chunk.seq);
         // Nothing where something should be: the log was purged just now.
         let more = last_seq < progress.stored_to && !chunks.is_empty();
         Ok(Self { chunks, last_seq, more, progress })

@@ -37,6 +37,7 @@ pub fn routes() -> Routes {
         (status = 204, description = "nothing to do; `Retry-After` says when to ask again"),
         (status = 401, description = "token unknown or revoked", body = Problem),
         (status = 409, description = "build_ended: this claim_id's build has ended", body = Problem),
+        (status = 422, description = "a word that no worker says of itself", body = Problem),
     )
 )]
 async fn claim(

@@ -14,8 +14,6 @@ use uuid::Uuid;
 
 /// The longest message kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 1024;
-/// The longest name of a commit: a SHA-256 in hex.
-const COMMIT_MAX_BYTES: usize = 64;
 
 type Completes = Combiner<Call, Completed>;
 
@@ -52,16 +50,14 @@ async fn complete(
     completes.call(Call { token, build, report }, batch_max, serve).await.map(Json)
 }
 
-/// A report is never refused for what it says to people: that is cut to what can be stored.
+/// A report is never refused for what it says to people: that is cut to what can be stored. Nor for a commit that can't be one: refused, it
+/// would come again as `internal`, and the outcome would be lost.
 fn tidy(report: &mut Complete) {
     if let Some(message) = &mut report.error_message {
         message.retain(|letter| letter != '\0');
         message.truncate(message.floor_char_boundary(MESSAGE_MAX_BYTES));
     }
-    let is_commit = |commit: &String| {
-        commit.len() <= COMMIT_MAX_BYTES && commit.bytes().all(|byte| byte.is_ascii_hexdigit()) && commit.len() >= 40
-    };
-    report.commit = report.commit.take().filter(is_commit);
+    report.commit = report.commit.take().filter(|commit| rules::runnable::is_commit(commit));
     report.steps.truncate(rules::pipeline::STEPS_MAX + 1);
     for step in &mut report.steps {
         step.name.retain(|letter| letter != '\0');

@@ -9,6 +9,7 @@ use protocol::preview::{
     LOG_TAIL_MAX_BYTES, PreviewOrder, PreviewOrders, PreviewReport, PreviewRun, PreviewSync, REPORTS_MAX,
 };
 use rules::preview::{Next, Order, Said, Seen, order, take_in};
+use rules::variables::{Origin, winners};
 use std::collections::{BTreeMap, BTreeSet};
 use store::preview_syncs::{self, Change, Host, Known, Run};
 use uuid::Uuid;
@@ -222,15 +223,17 @@ async fn with_runs(
     Ok(orders)
 }
 
-/// As for a step: of two of one name the preview's own variable wins, then a secret, then the build's variable. A secret that is
-/// hidden so goes to the host all the same, to be masked.
+/// As for a step. A secret that is hidden by the preview's own variable goes to the host all the same, to be masked.
 fn opened(shell: &Shell, run: Run) -> PreviewRun {
-    let Run { workspace, spec, mut env, sealed, named, registry_secrets, .. } = run;
+    let Run { workspace, spec, env, sealed, named, registry_secrets, .. } = run;
     let mut secrets = shell.open(workspace, sealed);
     let registry_secrets = Shell::by_registry(registry_secrets, &secrets);
     secrets.retain(|name, _| named.contains(name));
-    env.retain(|name, _| !secrets.contains_key(name));
-    env.extend(spec.env);
+    // Only that a secret wins is asked here; its value goes by itself.
+    let hiding = secrets.keys().map(|name| (name.clone(), String::new())).collect();
+    let won = winners([(Origin::Build, env), (Origin::Secret, hiding), (Origin::Own, spec.env)]);
+    let env = won.into_iter().filter(|(_, (origin, _))| *origin != Origin::Secret);
+    let env = env.map(|(name, (_, value))| (name, value)).collect();
     PreviewRun {
         image: spec.image,
         commands: spec.commands,

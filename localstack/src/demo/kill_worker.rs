@@ -161,7 +161,7 @@ mod tests {
         };
         assert!(!heard(Stream::System, "Step 1/1: work\n"));
         assert!(!heard(
-            Stream::Stdout,
+            Stream::System,
             "$ for second in $(seq 600); do echo \"still working, second $second\"; done\n"
         ));
         assert!(!heard(Stream::System, "still working, second 1\n"));

@@ -75,7 +75,7 @@ impl<W: Write> Lines<W> {
             let since = build.started_at.unwrap_or(build.created_at);
             let seconds = u64::try_from((now() - since).whole_seconds()).unwrap_or(0);
             let spinner = SPINNER[self.ticks % SPINNER.len()];
-            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref(), now()), clock(seconds));
+            let line = format!("{spinner} {} · {}", now_at(build, self.step.as_deref()), clock(seconds));
             let line = self.paint.bold(&fit(&line, columns.saturating_sub(1)));
             if line != self.drawn {
                 write!(self.out, "{ERASE}{line}")?;
@@ -89,8 +89,8 @@ impl<W: Write> Lines<W> {
     fn say(&mut self) -> io::Result<()> {
         let Some(build) = self.build.as_ref().filter(|_| self.live.is_none()) else { return Ok(()) };
         let words = match build.status {
-            Status::Pending => now_at(build, None, now()),
-            Status::Running if build.cancel_requested => now_at(build, None, now()),
+            Status::Pending => now_at(build, None),
+            Status::Running if build.cancel_requested => now_at(build, None),
             Status::Running => "running".into(),
             Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => return Ok(()),
         };
@@ -115,7 +115,11 @@ impl<W: Write> Lines<W> {
     fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
         let at = self.unfinished.iter().position(|line| line.step == chunk.step && line.stream == chunk.stream);
         let mut bytes = at.map(|at| self.unfinished.swap_remove(at).bytes).unwrap_or_default();
-        bytes.extend(chunk.bytes().unwrap_or_default());
+        let written = chunk.bytes().unwrap_or_default();
+        // The worker's own words begin with a newline where a step left a line unfinished, which has one here already.
+        let begins =
+            if chunk.stream == Stream::System && bytes.is_empty() { written.strip_prefix(b"\n") } else { None };
+        bytes.extend(begins.unwrap_or(&written));
         let mut rest = &bytes[..];
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             self.output(&chunk.step, chunk.stream, &rest[..end])?;
@@ -130,10 +134,6 @@ impl<W: Write> Lines<W> {
     }
 
     fn output(&mut self, step: &str, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        // The worker's own words begin with a newline where a step left a line unfinished, which has one here already.
-        if stream == Stream::System && bytes.is_empty() {
-            return Ok(());
-        }
         let text = clean::line(bytes, self.paint.0);
         let text = match stream {
             Stream::Stdout | Stream::Stderr => text,
@@ -255,6 +255,15 @@ mod tests {
         let expected = "waiting for a free worker, 2 ahead\nrunning\nclone   │ Cloning\ncompile │ one\ncompile │ warning\n\
                         compile │ two 😀\ncompile │ no newline\ntest    │ 100%\ntest    │\ntest    │ end\ntest    │ exit code 0\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_empty_line_within_a_command_is_shown() {
+        let text = shown(false, None, |lines| {
+            lines.chunk(&chunk(1, "test", Stream::Stderr, b"no newline")).unwrap();
+            lines.chunk(&chunk(2, "test", Stream::System, b"\n$ one\n\ntwo\n")).unwrap();
+        });
+        assert_eq!(text, "test  │ no newline\ntest  │ $ one\ntest  │\ntest  │ two\n");
     }
 
     #[test]

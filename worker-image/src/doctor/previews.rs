@@ -22,7 +22,7 @@ pub(super) fn of_previews(settings: &Settings, builds_root: &Path) -> Vec<Findin
     if !settings.enabled {
         return vec![Finding::good(NAME, "none here: their builds succeed, they fail as unsupported")];
     }
-    vec![ports(settings, outgoing(settings.ports)), directories(builds_root)]
+    vec![ports(settings, outgoing(settings.ports)), directories(builds_root, is_in_memory(builds_root))]
 }
 
 /// Whether previews find ports, and who reaches them there.
@@ -81,13 +81,10 @@ fn range(text: &str) -> Option<PortRange> {
 }
 
 /// Whether the directories of builds with a preview are still there after a restart of the host.
-fn directories(root: &Path) -> Finding {
+fn directories(root: &Path, is_in_memory: bool) -> Finding {
     let name = "kept directories";
     let kept = folder::kept(root).map_or(0, |kept| kept.len());
     let found = format!("{kept} in {}", root.display());
-    let nearest = root.ancestors().find(|path| workplace::has(path));
-    let is_in_memory =
-        nearest.and_then(|path| statfs(path).ok()).is_some_and(|stat| stat.filesystem_type() == TMPFS_MAGIC);
     if is_in_memory {
         let fix = "use a --builds-root on a disk";
         return Finding::weak(name, format!("{found}: in memory, and gone with a restart of the host"), fix);
@@ -95,10 +92,17 @@ fn directories(root: &Path) -> Finding {
     Finding::good(name, found)
 }
 
+/// Whether `path`, or that above it which is there, is in memory.
+fn is_in_memory(path: &Path) -> bool {
+    let nearest = path.ancestors().find(|path| workplace::has(path));
+    nearest.and_then(|path| statfs(path).ok()).is_some_and(|stat| stat.filesystem_type() == TMPFS_MAGIC)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::previews::folder::Folder;
+    use std::collections::BTreeMap;
     use std::time::Duration;
     use uuid::Uuid;
 
@@ -150,16 +154,31 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_counted_and_a_place_in_memory_is_no_good_one() {
-        let root = tempfile::tempdir_in("/var/tmp").unwrap();
+        let root = tempfile::tempdir().unwrap();
         let folder = Folder::of(root.path(), Uuid::now_v7());
         fs::create_dir(&folder.site).unwrap();
         folder.make(300).unwrap();
-        check(&directories(root.path()), true, &["1 in /var/tmp/"]);
-        let memory = Path::new("/dev/shm/callboard");
-        let is_memory = statfs("/dev/shm").is_ok_and(|stat| stat.filesystem_type() == TMPFS_MAGIC);
-        if is_memory {
-            check(&directories(memory), false, &["gone with a restart", "on a disk"]);
+        let found = format!("1 in {}", root.path().display());
+        check(&directories(root.path(), false), true, &[&found]);
+        check(&directories(root.path(), true), false, &[&found, "gone with a restart", "on a disk"]);
+    }
+
+    #[test]
+    fn what_the_host_mounts_in_memory_is_found_to_be_there() {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let kinds: BTreeMap<&str, &str> = mounts
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split(' ').skip(1);
+                Some((words.next()?, words.next()?))
+            })
+            .collect();
+        for place in ["/", "/dev", "/dev/shm", "/proc"] {
+            if let Some(kind) = kinds.get(place).filter(|kind| **kind != "devtmpfs") {
+                assert_eq!(is_in_memory(Path::new(place)), *kind == "tmpfs", "{place} is {kind}");
+            }
         }
+        assert_eq!(is_in_memory(Path::new("/proc/nowhere")), is_in_memory(Path::new("/proc")));
     }
 
     #[test]

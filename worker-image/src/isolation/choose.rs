@@ -106,8 +106,10 @@ async fn docker(config: &Config, host_id: &str) -> Result<Docker, Unusable> {
 }
 
 async fn try_it(config: &Config, isolation: &dyn Isolation) -> Result<(), Unusable> {
-    probe::sandbox(config, isolation).await.map_err(Unusable::Broken)?;
-    probe::guarantees(isolation, &config.accept).await.map_err(Unusable::NotEnforced)
+    // A sandbox that does not work at all is told first: it has no guarantees either.
+    let (works, holds) = tokio::join!(probe::sandbox(config, isolation), probe::guarantees(isolation, &config.accept));
+    works.map_err(Unusable::Broken)?;
+    holds.map_err(Unusable::NotEnforced)
 }
 
 /// No socket is no wish for containers.

@@ -6,16 +6,16 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hint::black_box;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A file that [`Trial::Walls`] leaves, for others to see whose it is.
 pub(super) const LEFT: &str = "/workspace/trial";
-/// How many threads [`Trial::Processes`] wants.
+/// How many threads [`Trial::Walls`] wants.
 pub(super) const THREADS: u32 = 96;
-/// How much memory [`Trial::Memory`] wants, in MiB.
+/// How much memory [`Trial::Walls`] wants, in MiB.
 const MEMORY_MIB: usize = 160;
 /// What [`Trial::Disk`] fills.
 const FILLED: &str = "/workspace/filled";
@@ -28,12 +28,9 @@ const COMPUTES: Duration = Duration::from_millis(400);
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Trial {
-    /// What can be seen and done.
+    /// What can be seen and done; then start threads, then take memory. What it found so far is written before the next begins, since the
+    /// last may be its end.
     Walls,
-    /// Take memory.
-    Memory,
-    /// Start threads.
-    Processes,
     /// Compute.
     Cpu,
     /// Fill the workspace.
@@ -46,8 +43,6 @@ impl Trial {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Walls => "walls",
-            Self::Memory => "memory",
-            Self::Processes => "processes",
             Self::Cpu => "cpu",
             Self::Disk => "disk",
         }
@@ -77,26 +72,31 @@ pub struct Walls {
     pub no_namespace: bool,
 }
 
-/// Tries it; returns what there is to say.
+/// Tries it; writes what there is to say, a line for each thing that was tried.
 ///
 /// # Errors
 ///
 /// If the trial could not be made.
-pub fn attempt(trial: Trial) -> io::Result<String> {
-    Ok(match trial {
-        Trial::Walls => serde_json::to_string(&walls()?)?,
-        Trial::Memory => {
+pub fn attempt(trial: Trial, to: &mut impl Write) -> io::Result<()> {
+    match trial {
+        Trial::Walls => {
+            say(to, &serde_json::to_string(&walls()?)?)?;
+            say(to, &threads().to_string())?;
             let taken: Vec<Vec<u8>> = (0..MEMORY_MIB).map(|_| black_box(vec![7; 1 << 20])).collect();
-            taken.len().to_string()
+            say(to, &taken.len().to_string())
         }
-        Trial::Processes => threads().to_string(),
-        Trial::Cpu => compute()?.to_string(),
+        Trial::Cpu => say(to, &compute()?.to_string()),
         Trial::Disk => {
             fs::write(FILLED, vec![7; DISK_MIB << 20])?;
             thread::sleep(CONTENT);
-            DISK_MIB.to_string()
+            say(to, &DISK_MIB.to_string())
         }
-    })
+    }
+}
+
+fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
+    writeln!(to, "{line}")?;
+    to.flush()
 }
 
 fn walls() -> io::Result<Walls> {

@@ -1,4 +1,5 @@
-//! Tries a back end's guarantees for real: one sandbox for each thing that a step may try, all at once.
+//! Tries a back end's guarantees for real, in three sandboxes at once: a start waits for them, so what does not disturb each other shares
+//! one. Computing takes a sandbox that is slow, and filling the disk ends one.
 
 use super::attempt::Attempt;
 use super::bubblewrap::names;
@@ -61,17 +62,39 @@ pub(super) async fn facts(isolation: &dyn Isolation, site: &Site, holds_disk: bo
         // The others share its directory, but may hold far more.
         run(Trial::Disk, Limits { disk_bytes: LIMITS.disk_bytes, ..AMPLE }).await
     };
-    let (walls, memory, processes, cpu, disk) = tokio::join!(
-        run(Trial::Walls, AMPLE),
-        run(Trial::Memory, Limits { memory_bytes: LIMITS.memory_bytes, ..AMPLE }),
-        run(Trial::Processes, Limits { processes: LIMITS.processes, ..AMPLE }),
+    let (walls, cpu, disk) = tokio::join!(
+        run(Trial::Walls, Limits { memory_bytes: LIMITS.memory_bytes, processes: LIMITS.processes, ..AMPLE }),
         run(Trial::Cpu, Limits { cpu_millis: LIMITS.cpu_millis, ..AMPLE }),
         disk,
     );
-    let walls = walls?;
-    let walls = serde_json::from_str(&walls.said).map_err(|_| format!("the trial said {:?}", walls.said))?;
+    let Told { walls, processes, memory } = told(walls?)?;
     let owner = std::fs::metadata(site.path(names::WORKSPACE).join("trial")).map(|meta| meta.uid()).ok();
-    Ok(Facts { walls, owner, memory: memory?, processes: processes?, cpu: cpu?, disk: disk? })
+    Ok(Facts { walls, owner, memory, processes, cpu: cpu?, disk: disk? })
+}
+
+/// What one sandbox told of several trials.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    walls: Walls,
+    processes: Outcome,
+    memory: Outcome,
+}
+
+/// What [`Trial::Walls`] came to: a line for each thing that it tried. Who told of the threads had an end of its own only afterwards.
+///
+/// # Errors
+///
+/// If it did not even tell of the walls.
+fn told(outcome: Outcome) -> Result<Told, String> {
+    let mut lines = outcome.said.lines();
+    let walls = lines.next().and_then(|line| serde_json::from_str(line).ok());
+    let walls = walls.ok_or_else(|| format!("the trial said {:?}", outcome.said))?;
+    let processes = match lines.next() {
+        Some(threads) => Outcome { said: threads.into(), code: Some(0), exceeded: None },
+        None => Outcome { said: String::new(), ..outcome.clone() },
+    };
+    let said = lines.next().unwrap_or_default().to_owned();
+    Ok(Told { walls, processes, memory: Outcome { said, ..outcome } })
 }
 
 async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limits) -> Result<Outcome, String> {
@@ -186,6 +209,21 @@ mod tests {
         check(|facts| facts.walls.seccomp = 0, &[Guarantee::Seccomp]);
         check(|facts| facts.walls.interfaces.push("eth0".into()), &[Guarantee::Network]);
         check(|facts| facts.walls.unreachable = false, &[Guarantee::Network]);
+    }
+
+    #[test]
+    fn each_line_of_one_sandbox_is_told_of_apart() {
+        let line = serde_json::to_string(&sealed().walls).unwrap();
+        let killed = |said: &str| told(outcome(said, 137, Some(Exceeded::Memory)));
+        let Told { walls, processes, memory } = killed(&format!("{line}\n46")).unwrap();
+        assert_eq!((walls, processes), (sealed().walls, sealed().processes));
+        assert_eq!(memory, sealed().memory);
+        let unlimited = told(outcome(&format!("{line}\n96\n160"), 0, None)).unwrap();
+        assert_eq!((unlimited.processes, unlimited.memory), (outcome("96", 0, None), outcome("160", 0, None)));
+        let failed = told(outcome(&line, 101, None)).unwrap();
+        assert_eq!(failed.processes, outcome("", 101, None), "it never told of the threads");
+        assert_eq!(failed.memory, outcome("", 101, None));
+        assert!(killed("").is_err());
     }
 
     #[test]

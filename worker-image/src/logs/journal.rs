@@ -1,5 +1,6 @@
 //! One build's chunks that the board has not acknowledged yet, numbered by one `seq` over all steps and streams.
 
+use super::asides::Place;
 use super::queue::Queue;
 use protocol::log::{Chunk, Stream};
 use protocol::worker::LogLimits;
@@ -44,10 +45,30 @@ impl Journal {
         self.limits
     }
 
-    /// Appends whole characters of `stream`, read `at_ms` after the claim.
-    pub fn append(&self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
-        self.queue().append(step, stream, at_ms, bytes);
+    /// Appends whole characters of a step's `stream`, read `at_ms` after the claim, which is at `place` since.
+    pub fn write(&self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8], place: Place) {
+        self.queue().write(step, stream, at_ms, bytes, place);
         self.arrived.notify_one();
+    }
+
+    /// Appends a line of the worker's own now, `at_ms` after the claim.
+    pub fn say(&self, step: &Arc<str>, at_ms: u64, line: &[u8]) {
+        self.queue().say(step, at_ms, line);
+        self.arrived.notify_one();
+    }
+
+    /// Appends a line of the worker's own once no line of a step's is cut by it, or [`Journal::tell_due`] is called in time.
+    pub fn mention(&self, step: &Arc<str>, at_ms: u64, line: &[u8]) {
+        self.queue().mention(step, at_ms, line);
+        self.arrived.notify_one();
+    }
+
+    /// Appends what was mentioned and has waited long enough `at_ms` after the claim. Returns how many milliseconds later what
+    /// is left will have, if anything is; never 0.
+    pub fn tell_due(&self, at_ms: u64) -> Option<u64> {
+        let due_at_ms = self.queue().tell_due(at_ms);
+        self.arrived.notify_one();
+        due_at_ms.map(|due_at_ms| due_at_ms - at_ms)
     }
 
     /// Waits until something waits for the board; at once if it does.
@@ -59,7 +80,7 @@ impl Journal {
 
     /// Nothing will be appended any more.
     pub fn finish(&self) {
-        self.queue().finished = true;
+        self.queue().finish();
         self.finished.notify_one();
     }
 
@@ -73,7 +94,7 @@ impl Journal {
     /// Whether nothing will be appended any more.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.queue().finished
+        self.queue().is_finished()
     }
 
     /// The `seq` of the last chunk; 0 for none.
@@ -132,7 +153,16 @@ mod tests {
     }
 
     fn say(journal: &Journal, stream: Stream, text: &str) {
-        journal.append(&"test".into(), stream, 7, text.as_bytes());
+        match stream {
+            Stream::System => journal.say(&"test".into(), 7, text.as_bytes()),
+            Stream::Stdout | Stream::Stderr => write(journal, stream, 7, text),
+        }
+    }
+
+    /// Of a stream that is where its text says.
+    fn write(journal: &Journal, stream: Stream, at_ms: u64, text: &str) {
+        let place = if text.ends_with('\n') { Place::Begin } else { Place::Within };
+        journal.write(&"test".into(), stream, at_ms, text.as_bytes(), place);
     }
 
     fn waiting(journal: &Journal) -> Vec<(u64, String)> {
@@ -179,6 +209,51 @@ mod tests {
         }
         let log: String = waiting(&journal).into_iter().map(|(_, text)| text).collect();
         assert_eq!(log, "Step\nno newline\nexit code 0\nnewline\nexit code 1\n");
+    }
+
+    fn log(journal: &Journal) -> String {
+        waiting(journal).into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// A journal in which something was mentioned at 1000 ms, after this was written.
+    fn mentioned_after(text: &str) -> Journal {
+        let limits = LogLimits { max_chunk_bytes: 99, max_batch_bytes: 999, ..LIMITS };
+        let journal = Journal::new(limits, &std::env::temp_dir()).unwrap();
+        write(&journal, Stream::Stdout, 900, text);
+        journal.mention(&"test".into(), 1000, b"refused\n");
+        journal
+    }
+
+    #[test]
+    fn what_is_mentioned_cuts_no_line_of_a_step() {
+        let journal = mentioned_after("one\n");
+        assert_eq!(log(&journal), "one\nrefused\n");
+        let journal = mentioned_after("one\ntw");
+        assert_eq!(log(&journal), "one\ntw");
+        write(&journal, Stream::Stdout, 1100, "o\nthree\nfou");
+        assert_eq!(log(&journal), "one\ntwo\nrefused\nthree\nfou");
+        assert_eq!(journal.tell_due(99_999), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_mentioned_is_told_when_its_time_has_come_and_wakes_who_waits() {
+        let journal = mentioned_after("password: ");
+        assert_eq!(journal.tell_due(1100), Some(400));
+        journal.batch().unwrap();
+        journal.acknowledged(2, false);
+        assert_eq!(journal.tell_due(1500), None);
+        journal.arrived().await;
+        assert_eq!(waiting(&journal), [(2, "\nrefused\n".into())]);
+    }
+
+    #[test]
+    fn what_is_mentioned_comes_before_whatever_the_worker_says_next_and_before_the_end() {
+        let journal = mentioned_after("one");
+        say(&journal, Stream::System, "exit code 0\n");
+        assert_eq!(log(&journal), "one\nrefused\nexit code 0\n");
+        let journal = mentioned_after("one");
+        journal.finish();
+        assert_eq!(log(&journal), "one\nrefused\n");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The chunks that wait, and the one that still grows: what a journal does under its lock.
 
+use super::asides::{Aside, Asides, Place};
 use super::cut::cut;
 use super::spool::{Piece, Spool};
 use protocol::log::{Chunk, Stream};
@@ -30,8 +31,9 @@ pub(super) struct Queue {
     step: Arc<str>,
     /// Whether what was written last has not ended with a newline.
     within_line: bool,
+    asides: Asides,
     pub(super) capped: bool,
-    pub(super) finished: bool,
+    finished: bool,
 }
 
 #[derive(Debug)]
@@ -62,12 +64,59 @@ impl Queue {
             dropped_bytes: 0,
             step: "".into(),
             within_line: false,
+            asides: Asides::default(),
             capped: false,
             finished: false,
         })
     }
 
-    pub(super) fn append(&mut self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
+    /// Appends what a step wrote to `stream`, which is at `place` since. What waits for the end of a line is told where that is.
+    pub(super) fn write(&mut self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8], place: Place) {
+        let (line, rest) = bytes.split_at(self.asides.gap(stream, bytes).unwrap_or(0));
+        if !line.is_empty() {
+            self.append(step, stream, at_ms, line);
+            self.tell_asides();
+        }
+        self.append(step, stream, at_ms, rest);
+        self.asides.heard(stream, place, at_ms);
+        self.tell_due(at_ms);
+    }
+
+    /// Appends a line of the worker's own, behind those that wait.
+    pub(super) fn say(&mut self, step: &Arc<str>, at_ms: u64, line: &[u8]) {
+        self.tell_asides();
+        self.append(step, Stream::System, at_ms, line);
+    }
+
+    /// The same, but at the end of the line that a step is at.
+    pub(super) fn mention(&mut self, step: &Arc<str>, at_ms: u64, line: &[u8]) {
+        self.asides.push(Aside { step: Arc::clone(step), at_ms, line: line.to_vec() });
+        self.tell_due(at_ms);
+    }
+
+    /// Tells what waits and is due by now; returns when what is left will be, in milliseconds after the claim.
+    pub(super) fn tell_due(&mut self, at_ms: u64) -> Option<u64> {
+        let due_at_ms = self.asides.due_at_ms()?;
+        if due_at_ms > at_ms {
+            return Some(due_at_ms);
+        }
+        self.tell_asides();
+        None
+    }
+
+    /// Nothing will be appended any more.
+    pub(super) fn finish(&mut self) {
+        self.tell_asides();
+        self.finished = true;
+    }
+
+    fn tell_asides(&mut self) {
+        for Aside { step, at_ms, line } in self.asides.take() {
+            self.append(&step, Stream::System, at_ms, &line);
+        }
+    }
+
+    fn append(&mut self, step: &Arc<str>, stream: Stream, at_ms: u64, bytes: &[u8]) {
         if self.capped || bytes.is_empty() {
             return;
         }
@@ -115,6 +164,10 @@ impl Queue {
         let marker = format!("[{} bytes that the board refused]\n", first.piece.length());
         (first.stream, first.piece) = (Stream::System, self.spool.put(marker.as_bytes())?);
         Ok(())
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished
     }
 
     /// Whether nothing waits for the board.

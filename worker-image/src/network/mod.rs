@@ -6,16 +6,17 @@
 //! 127.0.0.1, which passes the question on through the proxy. So the proxy decides on everything that leaves, whether a program
 //! heeds the proxy's variables or not; what is neither TCP nor a question for a name finds nobody.
 //!
-//! Without `nft` on the host, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
-//! Without `ip` there is no network, and no build runs.
+//! Without nftables in the kernel, programs must heed the proxy's variables to get out; that is weaker for them, not for others.
 //!
 //! The other way, nothing gets in, but for a preview's service, to which a door leads: a Unix socket outside.
 
 mod inward;
 mod namespace;
+mod netlink;
 mod process;
 mod relay;
 mod resolver;
+mod rule;
 
 pub use inward::Door;
 pub use process::{Inside, Network, Service, WayOut, serve};

@@ -13,6 +13,7 @@ use crate::script;
 use crate::site::Site;
 use protocol::preview::PreviewRun;
 use rules::preview::Stage;
+use rules::variables::{Origin, environment};
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -115,14 +116,13 @@ async fn orders(
     })
 }
 
-/// What a service's shell is given. A variable that a secret hides is not in `run`; the preview's own hides a secret.
+/// What a service's shell is given. A build's variable that a secret hides is not in `run`.
 fn env(build: Uuid, run: &PreviewRun) -> Env {
-    let mut env = script::sandbox_env(build);
-    env.insert("CALLBOARD_PREVIEW".into(), "true".into());
-    env.insert("PORT".into(), run.port.to_string());
-    env.extend(run.secrets.iter().map(|(name, secret)| (name.clone(), secret.0.clone())));
-    env.extend(run.env.clone());
-    env
+    let mut ours = script::sandbox_env(build);
+    ours.insert("CALLBOARD_PREVIEW".into(), "true".into());
+    ours.insert("PORT".into(), run.port.to_string());
+    let secrets = script::values(&run.secrets);
+    environment([(Origin::Callboard, ours), (Origin::Secret, secrets), (Origin::Own, run.env.clone())])
 }
 
 /// A keeper that has not heard its whole line when this ends, ends too.

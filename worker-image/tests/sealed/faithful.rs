@@ -16,15 +16,11 @@ use std::time::Duration;
 /// So much may a worker that holds one build take, besides its own code.
 const MEMORY_MAX_KIB: u64 = 64 * 1024;
 
-/// What a stream of all builds holds, after the line that shows the command.
+/// What a stream of all builds holds.
 fn bytes_of(board: &Board, stream: Stream) -> Vec<u8> {
     let heard = board.heard();
     let chunks = heard.chunks.iter().filter(|chunk| chunk.stream == stream);
-    let all: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes().unwrap()).collect();
-    match stream {
-        Stream::Stdout => all.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or_default().to_vec(),
-        Stream::Stderr | Stream::System => all,
-    }
+    chunks.flat_map(|chunk| chunk.bytes().unwrap()).collect()
 }
 
 async fn run(board: &Board, forge: &Forge, command: &str) -> Complete {

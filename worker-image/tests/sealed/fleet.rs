@@ -38,6 +38,9 @@ pub(crate) struct Worker {
 
 /// Whether a sandbox works here; if not, the calling test is skipped.
 pub(crate) fn can_seal() -> bool {
+    if std::env::var_os("CALLBOARD_TEST_SANDBOX").is_some() {
+        return true;
+    }
     let fit = Command::new(BINARY)
         .args(["doctor", "--isolation", "bubblewrap", "--builds-root", "/tmp", "--accept", ACCEPTED])
         .output()

@@ -59,7 +59,7 @@ async fn a_step_that_takes_too_much_memory_is_out_of_memory_and_its_neighbour_go
     assert_eq!((report.status, report.end_reason), (Status::Failed, Some(EndReason::OutOfMemory)), "{}", board.log());
     assert_eq!(report.steps[0].exit_code, Some(137));
     goes_on(&board, neighbour).await;
-    assert!(!board.log_of(Stream::Stdout).contains("\nhas it all\n"));
+    assert!(!board.log_of(Stream::Stdout).contains("has it all\n"));
     worker.is_tidy();
 }
 

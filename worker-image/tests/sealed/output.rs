@@ -1,7 +1,7 @@
 //! What a step writes, on its way to the board.
 
 use crate::board::{job, step};
-use crate::{BackEnd, set_up_in};
+use crate::{BackEnd, set_up, set_up_in};
 use protocol::Status;
 use protocol::log::Stream;
 use protocol::worker::Secret;
@@ -28,6 +28,49 @@ async fn commands_and_the_workers_own_words_begin_lines(back_end: BackEnd) {
     let one = ["$ printf 'no newline'", "no newline", "$ echo a", "a", "$ printf b", "b", "exit code 0"];
     let two = ["Step 2/2: two", "$ sleep 0.5; printf c >&2", "c", "exit code 0"];
     assert_eq!(lines, [&one[..], &two[..]].concat());
+}
+
+fn sorted(text: &str) -> Vec<char> {
+    let mut letters: Vec<char> = text.chars().collect();
+    letters.sort_unstable();
+    letters
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_stands_between_what_was_written_before_and_after_it() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let numbers: Vec<String> = (1..=30).map(|number| format!("printf out{number}; printf err{number} >&2")).collect();
+    let mut commands: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    commands.extend(["exec >/dev/null", "echo hidden; echo seen >&2"]);
+    let mut writing = job(&forge.url(), vec![step("write", &commands)]);
+    // So that parts are held back.
+    writing.secrets.insert("KEY".into(), Secret("err1-and-what-follows".into()));
+    let report = board.report(board.offer(writing)).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let log = board.log();
+    let (_, log) = log.split_once("Step 1/1: write\n").unwrap();
+    let mut parts = log.split("$ ").skip(1);
+    for (number, command) in (1..=30).zip(&numbers) {
+        let part = parts.next().and_then(|part| part.strip_prefix(command.as_str())).expect(log);
+        // In what order the two streams are read does not matter here.
+        assert_eq!(sorted(part), sorted(&format!("\nout{number}err{number}\n")), "{number} in {log}");
+    }
+    assert_eq!(parts.next(), Some("exec >/dev/null\n"), "{log}");
+    assert!(parts.next().unwrap().starts_with("echo hidden; echo seen >&2\nseen\nexit code 0"), "{log}");
+    let expected: String = (1..=30).map(|number| format!("out{number}")).collect();
+    assert_eq!(board.log_of(Stream::Stdout), expected, "no byte but the step's own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_cuts_no_line_of_a_step() {
+    let Some((board, forge, _worker)) = set_up(&[]).await else { return };
+    let asks = "printf 'fetching '; perl -MIO::Socket -e '$ENV{HTTP_PROXY} =~ m{//([^/]+)}; \
+                my $s = IO::Socket::INET->new($1); print $s \"CONNECT 10.9.8.7:443 HTTP/1.1\\r\\n\\r\\n\"; <$s>'; \
+                sleep 0.2; echo is refused";
+    let report = board.report(board.offer(job(&forge.url(), vec![step("ask", &[asks])]))).await;
+    assert_eq!(report.status, Status::Success, "{}", board.log());
+    let (log, said) = (board.log(), board.log_of(Stream::System));
+    assert!(said.contains("10.9.8.7") && log.contains("fetching is refused\n"), "{log}");
 }
 
 async fn secrets_are_masked_also_in_pieces_by_lines_and_encoded(back_end: BackEnd) {
@@ -110,7 +153,7 @@ async fn a_line_of_fifty_megabytes_is_cut_and_memory_stays_bounded(back_end: Bac
     let report = board.report(board.offer(flood)).await;
     assert_eq!(report.status, Status::Success);
     assert!(!report.logs_lost);
-    assert_eq!(board.log_of(Stream::Stdout).matches('a').count(), 50_000_000 + 2);
+    assert_eq!(board.log_of(Stream::Stdout).matches('a').count(), 50_000_000);
     assert!(board.heard().chunks.iter().all(|chunk| chunk.encoded_bytes() <= 131_072));
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

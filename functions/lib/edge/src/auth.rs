@@ -1,11 +1,12 @@
 //! Who calls. A web-app's and an operator's token is looked up before the handler; a worker's is checked by the one
-//! statement that its call runs, so that it costs no round trip of its own.
+//! statement that its call runs, so that it costs no round trip of its own (but where the call is refused before: `sender`).
 //!
 //! With the token comes how strictly a call is read: a web-app's and an operator's takes no parameter that it does not know, a
 //! worker's ignores it, since workers and functions are upgraded apart.
 
 use crate::{Rejection, Shell, query};
 use axum::extract::FromRequestParts;
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use protocol::admin::TokenKind;
@@ -71,8 +72,11 @@ pub fn new_token(kind: TokenKind) -> String {
 ///
 /// [`Rejection::Unauthorized`] if there is none.
 pub fn bearer(parts: &Parts) -> Result<&str, Rejection> {
-    let value =
-        parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or(Rejection::Unauthorized)?;
+    bearer_in(parts.headers.get(AUTHORIZATION))
+}
+
+pub(crate) fn bearer_in(authorization: Option<&HeaderValue>) -> Result<&str, Rejection> {
+    let value = authorization.and_then(|value| value.to_str().ok()).ok_or(Rejection::Unauthorized)?;
     let (scheme, token) = value.split_once(' ').ok_or(Rejection::Unauthorized)?;
     let token = token.trim();
     if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= 512 {

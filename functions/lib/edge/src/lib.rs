@@ -13,6 +13,7 @@ mod query;
 pub mod rejection;
 pub mod request;
 pub mod seal;
+mod sender;
 pub mod serve;
 pub mod shell;
 pub mod telemetry;

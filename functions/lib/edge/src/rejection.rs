@@ -162,6 +162,11 @@ impl Rejection {
         }
     }
 
+    /// Whether the board is well, and the call only came at the wrong time: a workspace lacks its plan, or two calls met.
+    fn is_put_off(&self) -> bool {
+        matches!(self, Self::BillingUnavailable | Self::TryAgain)
+    }
+
     /// The problem that says so. A 5xx is not described: its cause is for the logs.
     #[must_use]
     pub fn problem(&self) -> Problem {
@@ -219,7 +224,9 @@ impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let problem = self.problem();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
+        if self.is_put_off() {
+            tracing::warn!(reason = %self, status = status.as_u16(), "request put off");
+        } else if status.is_server_error() {
             tracing::error!(error = %self, status = status.as_u16(), "request failed");
         }
         let mut response = status.into_response();

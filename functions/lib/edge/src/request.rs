@@ -1,8 +1,10 @@
 //! Around every request: its id, its span, its log line, and the body of a problem.
 
+use crate::Shell;
 use crate::missing::missing;
 use crate::query::Calls;
 use crate::rejection::problem;
+use crate::sender::Sender;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -11,6 +13,7 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 use protocol::problem::PROBLEM_JSON;
 use protocol::{Code, Problem};
+use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// The header in which a caller may give the request's id, and in which the answer repeats it.
@@ -19,14 +22,24 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The route of an address that there is none for.
 const NO_ROUTE: &str = "-";
 
+/// What is known around every request.
+pub(crate) struct Around {
+    pub(crate) calls: Calls,
+    pub(crate) shell: Shell,
+}
+
 /// Gives the request an id, notes what its call takes, runs it, logs one line, and turns every refusal into a problem with that id.
-pub(crate) async fn around(State(calls): State<Calls>, mut request: Request, next: Next) -> Response {
-    calls.mark(&mut request);
+pub(crate) async fn around(State(around): State<Arc<Around>>, mut request: Request, next: Next) -> Response {
+    around.calls.mark(&mut request);
+    let sender = Sender::of(&request);
     let id = request_id(&request);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let span = tracing::info_span!("request", request.id = %id);
     let mut response = next.run(request).instrument(span.clone()).await;
+    if let Some(sender) = sender {
+        response = sender.answered(&around.shell, response).instrument(span.clone()).await;
+    }
     span.in_scope(|| {
         tracing::debug!(http.method = %method, http.route = %route, http.status = response.status().as_u16(), "answered");
     });

@@ -2,11 +2,13 @@
 
 use crate::config::BadSetting;
 use crate::query::Calls;
+use crate::request::Around;
 use crate::{Config, Rejection, Routes, Shell, request, telemetry};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use std::error::Error;
+use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -74,7 +76,8 @@ fn add_common_refusals(operation: &mut Operation) {
 /// The routes as a service: with request ids, limits, and a problem for every refusal.
 pub fn app(routes: Routes, shell: Shell) -> Router {
     let (router, document) = routes.split_for_parts();
-    let around = from_fn_with_state(Calls::of(&document), request::around);
+    let known = Around { calls: Calls::of(&document), shell: shell.clone() };
+    let around = from_fn_with_state(Arc::new(known), request::around);
     // One layer made of all: each by itself is a box that every request has cloned, and more of them inside.
     router
         .fallback(|| async { http::StatusCode::NOT_FOUND })

@@ -131,7 +131,7 @@ pub struct Worker {
     pub isolation: Vec<String>,
     /// Its labels.
     pub labels: Vec<String>,
-    /// Builds that its token holds.
+    /// Builds that it holds.
     pub running: u32,
     /// When it last asked for work, to within 15 s.
     #[serde(with = "time::serde::rfc3339")]

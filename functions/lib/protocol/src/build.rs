@@ -95,6 +95,9 @@ pub struct Build {
     /// When it ended.
     #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<OffsetDateTime>,
+    /// Pending: for how long it has waited, by the board's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// Pending: how many of the workspace's builds are ahead, counted to 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,

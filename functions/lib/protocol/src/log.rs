@@ -107,7 +107,8 @@ impl Chunk {
 pub struct LogPage {
     /// The chunks, in order, without a hole.
     pub chunks: Vec<Chunk>,
-    /// The `seq` of the last chunk of this page; what `after` of the next request is.
+    /// The `seq` of the last chunk of this page; what `after` of the next request is. Of a page without chunks it is `after`, but no
+    /// more than the last that is stored.
     pub last_seq: u64,
     /// Whether the build is final and this page reaches the end of its log.
     pub complete: bool,

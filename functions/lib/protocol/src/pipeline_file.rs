@@ -16,7 +16,7 @@ pub use fault::{Fault, Faults, Place};
 pub use write::write;
 
 use crate::pipeline::{DEFAULT_REF, PipelineSpec};
-use crate::pipeline_problems::{LABELS_MAX, is_label, is_registry};
+use crate::pipeline_problems::{LABELS_MAX, is_label, is_registry, repeated};
 use fields::{Field, Fields, Reader};
 use rules::pipeline::{ENV_MAX, is_env_name, is_slug};
 use rules::runnable::{self, BadRepository};
@@ -137,14 +137,27 @@ fn secret(field: &Field<'_>, reader: &mut Reader) -> Option<String> {
 fn secrets(field: &Field<'_>, reader: &mut Reader) -> Vec<String> {
     let items = reader.items(field);
     at_most(ENV_MAX, items.len(), field, reader);
-    items.iter().filter_map(|item| secret(item, reader)).collect()
+    once(&items, secret, reader)
 }
 
 fn labels(field: &Field<'_>, reader: &mut Reader) -> Vec<String> {
     let what = "is not a label; write a word such as arch=arm64";
     let items = reader.items(field);
     at_most(LABELS_MAX, items.len(), field, reader);
-    items.iter().filter_map(|item| reader.text_that(item, is_label, what)).collect()
+    once(&items, |item, reader| reader.text_that(item, is_label, what), reader)
+}
+
+/// The items as `read` has them, each once.
+fn once<'n>(
+    items: &[Field<'n>],
+    read: impl Fn(&Field<'n>, &mut Reader) -> Option<String>,
+    reader: &mut Reader,
+) -> Vec<String> {
+    let (fields, words): (Vec<_>, Vec<_>) = items.iter().filter_map(|item| Some((item, read(item, reader)?))).unzip();
+    for at in repeated(&words) {
+        reader.refuse(fields[at], "stands in the list before");
+    }
+    words
 }
 
 fn registries(field: &Field<'_>, reader: &mut Reader) -> BTreeMap<String, String> {

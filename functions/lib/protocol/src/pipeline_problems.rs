@@ -75,6 +75,7 @@ impl PipelineSpec {
         for (at, name) in self.secrets.iter().enumerate() {
             secret(&format!("secrets[{at}]"), name, found);
         }
+        repeats("secrets", &self.secrets, found);
         if let Some(name) = &self.clone_secret {
             secret("clone_secret", name, found);
         }
@@ -198,6 +199,19 @@ fn labels(labels: &[String], found: &mut Problems) {
             found.add(&format!("requires[{at}]"), "not a label; write a word such as arch=arm64");
         }
     }
+    repeats("requires", labels, found);
+}
+
+fn repeats(path: &str, words: &[String], found: &mut Problems) {
+    for at in repeated(words) {
+        found.add(&format!("{path}[{at}]"), "stands in the list before");
+    }
+}
+
+/// The places of the words that stand before them already.
+pub(crate) fn repeated<T: Ord>(words: &[T]) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    words.iter().enumerate().filter(|(_, word)| !seen.insert(*word)).map(|(at, _)| at).collect()
 }
 
 fn secret(path: &str, name: &str, found: &mut Problems) {

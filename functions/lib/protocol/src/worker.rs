@@ -172,14 +172,14 @@ pub struct Complete {
     /// A final status.
     #[schema(value_type = String)]
     pub status: Status,
-    /// Why, unless it was a success.
+    /// Why, unless it was a success: one that is given then is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub end_reason: Option<EndReason>,
     /// The same for a person, masked, at most 1 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// The commit that was built.
+    /// The commit that was built: 40 or 64 hex digits. Anything else is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// From the claim to the end of the steps.

@@ -128,6 +128,9 @@ fn each_fault_is_seen_at_its_line_and_key() {
     check(&with("env:\n  A: \"\\0\""), "f:5:3: env.A: holds a NUL");
     check(&with("env:\n  CALLBOARD_URL: x"), "f:5:3: env.CALLBOARD_URL: can't name a variable");
     check(&with("secrets: [A, b-c]"), "f:4:14: secrets[1]: is not the name of a secret");
+    check(&with("secrets: [A, B, A]"), "f:4:17: secrets[2]: stands in the list before");
+    check(&with("secrets:\n- A\n- A"), "f:6:3: secrets[1]: stands in the list before");
+    check(&with("requires: [gpu, gpu]"), "f:4:17: requires[1]: stands in the list before");
     check(&with("secrets: {A: b}"), "f:4:1: secrets: must be a list");
     check(&with("clone_secret: a b"), "f:4:1: clone_secret: is not the name of a secret");
     check(&with("registry_secrets: {ghcr.io: a b}"), "f:4:20: registry_secrets.ghcr.io: is not the name of a secret");
@@ -160,7 +163,7 @@ fn each_fault_is_seen_at_its_line_and_key() {
 /// What the board itself would say of a file that is read: nothing, whatever stands in it.
 #[test]
 fn what_is_read_is_what_the_board_takes() {
-    let many = |count: usize| vec!["A"; count].join(", ");
+    let many = |count: usize| (0..count).map(|at| format!("A{at}")).collect::<Vec<_>>().join(", ");
     for (line, fine) in [
         ("timeout: 24h".to_owned(), true),
         (format!("secrets: [{}]", many(256)), true),

@@ -121,6 +121,8 @@ fn a_timeout_is_1_second_to_a_day() {
 fn labels_secrets_and_registries_are_words() {
     check(|spec| spec.requires = vec!["arch=arm64".into(), "a b".into()], &["requires[1]"]);
     check(|spec| spec.secrets = vec!["OK".into(), "no-dash".into()], &["secrets[1]"]);
+    check(|spec| spec.secrets = ["A", "B", "A", "A"].map(str::to_owned).into(), &["secrets[2]", "secrets[3]"]);
+    check(|spec| spec.requires = ["gpu", "Gpu", "gpu"].map(str::to_owned).into(), &["requires[2]"]);
     check(|spec| spec.clone_secret = Some(String::new()), &["clone_secret"]);
     check(|spec| spec.registry_secrets = variable("ghcr.io:443", "PULL"), &[]);
     check(|spec| spec.registry_secrets = variable("ghcr.io", "1"), &["registry_secrets.ghcr.io"]);

@@ -59,7 +59,8 @@ pub enum Refusal {
     ReasonMismatch,
 }
 
-/// Fills in what a report leaves out: no reason for success; for the others the plainest reason of that status.
+/// Fills in what a report leaves out: for the others than success the plainest reason of that status. A success has none: one that is
+/// given is left out rather than refused, since what is refused comes again as `internal`, and the outcome would be lost.
 #[must_use]
 pub fn reason_or_default(status: Status, reason: Option<EndReason>, cancel: Option<CancelReason>) -> Option<EndReason> {
     match status {
@@ -132,6 +133,17 @@ mod tests {
         assert_eq!(complete(asked, report), Decision::End);
         let reason = reason_or_default(Status::Cancelled, Some(EndReason::User), asked.cancel);
         assert_eq!(reason, Some(EndReason::Superseded));
+    }
+
+    #[test]
+    fn a_success_stays_one_whatever_reason_is_given_with_it() {
+        for reason in EndReason::ALL.iter().copied() {
+            let report = Report { end_reason: Some(reason), ..SUCCESS };
+            assert_eq!(complete(RUNNING, report), Decision::End, "{reason}");
+            assert_eq!(reason_or_default(Status::Success, report.end_reason, None), None, "{reason}");
+            let ended = Held { status: Status::Success, completed: true, ..RUNNING };
+            assert_eq!(complete(ended, report), Decision::Repeat, "{reason}");
+        }
     }
 
     proptest! {

@@ -16,6 +16,7 @@ pub mod runnable;
 pub mod status;
 pub mod timing;
 pub mod units;
+pub mod variables;
 pub mod waiting;
 
 pub use status::{CancelReason, EndReason, Status};

@@ -86,6 +86,12 @@ pub fn is_ref(name: &str) -> bool {
         && name.split('/').all(component_is_fine)
 }
 
+/// Whether `name` is the name that git gives a commit: 40 hex digits, or 64 where it counts by SHA-256.
+#[must_use]
+pub fn is_commit(name: &str) -> bool {
+    matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Decides whether a pending build may be started; the reason it is to fail with, if not.
 #[must_use]
 pub fn unrunnable(has_pipeline: bool, address: &str, git_ref: &str) -> Option<EndReason> {
@@ -134,6 +140,18 @@ pub fn explain(reason: EndReason) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn commits_are_named_by_forty_or_sixty_four_hex_digits() {
+        for fine in ["0123456789abcdefABCD".repeat(2), "a".repeat(64)] {
+            assert!(is_commit(&fine), "{fine}");
+        }
+        for bad in
+            ["".into(), "a".repeat(39), "a".repeat(41), "a".repeat(63), "a".repeat(65), "g".repeat(40), "main".into()]
+        {
+            assert!(!is_commit(&bad), "{bad}");
+        }
+    }
 
     #[test]
     fn addresses_that_may_be_cloned_and_those_that_may_not() {

@@ -133,7 +133,7 @@ async fn many(
                submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
                registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", preview as "preview: Json<PreviewSpec>",
                sealed as "sealed: Json<Vec<Sealed>>"
-           from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"#,
+           from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"#,
         fleet.token.0,
         fleet.token.1,
         &claims.iter().map(|claim| claim.claim_id).collect::<Vec<_>>(),
@@ -149,9 +149,19 @@ async fn many(
         &known.verified,
         &known.skip,
         known.wait,
+        &worker_of(claims, &workers.keys().copied().collect::<Vec<_>>()),
     )
     .fetch_all(&store.pool)
     .await?)
+}
+
+/// Which of `workers`, each a host and a name, made each claim: its place, from 1 as Postgres counts.
+fn worker_of(claims: &[&ClaimRequest], workers: &[(&String, &String)]) -> Vec<i32> {
+    let place = |claim: &&ClaimRequest| {
+        let at = workers.iter().position(|worker| *worker == (&claim.worker.host_id, &claim.worker.name));
+        at.and_then(|at| i32::try_from(at + 1).ok()).unwrap_or(0)
+    };
+    claims.iter().map(place).collect()
 }
 
 struct Row {

@@ -20,6 +20,22 @@ pub async fn check(store: &Store, id: &str, digest: &[u8], kind: TokenKind) -> R
     .await?)
 }
 
+/// Whether there is such a worker token that is not revoked. Without a digest its id is known from elsewhere to be right.
+///
+/// # Errors
+///
+/// [`Error`] if the database fails.
+pub async fn is_workers(store: &Store, id: &str, digest: Option<&[u8]>) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"select exists (select from tokens
+               where id = $1 and digest = coalesce($2, digest) and kind = 'worker' and revoked_at is null) as "known!""#,
+        id,
+        digest
+    )
+    .fetch_one(&store.pool)
+    .await?)
+}
+
 /// A token to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NewToken<'a> {

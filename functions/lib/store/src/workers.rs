@@ -13,7 +13,8 @@ use uuid::Uuid;
 pub async fn list(store: &Store) -> Result<Vec<Worker>, Error> {
     let rows = sqlx::query!(
         r#"select k.token_id, k.name, k.host_id, k.version, k.isolation, k.labels, k.seen_at,
-               (select count(*) from builds b where b.status = 'running' and b.claimed_by = k.token_id)::integer as "running!"
+               (select count(*) from builds b where b.status = 'running' and b.claimed_by = k.token_id
+                   and b.claimed_host = k.host_id and b.claimed_name = k.name)::integer as "running!"
            from workers k join tokens t on t.id = k.token_id and t.revoked_at is null
            order by k.seen_at desc, k.token_id, k.host_id, k.name limit 1000"#
     )
@@ -41,8 +42,8 @@ pub struct Able {
     pub labels: Vec<String>,
 }
 
-/// What the workers can take that may take this workspace's builds, and asked for work in the last 2 minutes, or hold a build that they took since they last
-/// did: one with all its slots busy does not ask.
+/// What the workers can take that may take this workspace's builds, and asked for work in the last 2 minutes, or hold a build: one
+/// with all its slots busy does not ask.
 ///
 /// # Errors
 ///
@@ -55,7 +56,7 @@ pub async fn at_work(store: &Store, workspace: Uuid) -> Result<Vec<Able>, Error>
              and (t.workspaces is null or $1 = any (t.workspaces))
          where k.seen_at > clock_timestamp() - interval '2 min'
              or exists (select from builds b where b.status = 'running' and b.claimed_by = k.token_id
-                 and b.started_at < k.seen_at + interval '16 s')",
+                 and b.claimed_host = k.host_id and b.claimed_name = k.name)",
         workspace
     )
     .fetch_all(&store.pool)

@@ -112,7 +112,7 @@ pub async fn bare_ended(postgres: &Postgres, database: &str) -> anyhow::Result<i
 /// What must be so after every measure: what the tests check, and one ledger row for each build that ended.
 pub async fn check(postgres: &Postgres, database: &str) -> anyhow::Result<()> {
     let mut conn = postgres.connect(database).await?;
-    for (what, query) in callboard_tests::scenario::INVARIANTS {
+    for (what, query) in callboard_tests::stored::INVARIANTS {
         let broken = number(&mut conn, query).await?;
         anyhow::ensure!(broken == 0, "{database}: not so: {what} ({broken} times)");
     }

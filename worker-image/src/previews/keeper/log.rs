@@ -1,6 +1,6 @@
 //! What a preview's service writes, masked: all of it in files that have a bound, and the end of it at hand.
 
-use crate::logs::{Outlet, whole_chars};
+use crate::logs::{Outlet, Place, whole_chars};
 use crate::previews::folder::{Folder, LOGS};
 use protocol::preview::LOG_TAIL_MAX_BYTES;
 use std::fs::{self, File, OpenOptions};
@@ -82,7 +82,7 @@ fn create(folder: &Folder) -> io::Result<File> {
 pub(super) struct ToLog(pub(super) Arc<Log>);
 
 impl Outlet for ToLog {
-    fn take(&self, bytes: &[u8]) {
+    fn take(&self, bytes: &[u8], _: Place) {
         self.0.append(bytes);
     }
 }
