@@ -45,7 +45,8 @@ impl Up {
         }
         let dir = tempfile::Builder::new().prefix("callboard-test.").tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).expect("open to others");
-        if let Err(why) = worker::doctor(dir.path()).await {
+        let is_known = std::env::var_os("CALLBOARD_TEST_SANDBOX").is_some();
+        if !is_known && let Err(why) = worker::doctor(dir.path()).await {
             skip("sandbox", &why.to_string());
             return None;
         }

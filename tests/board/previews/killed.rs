@@ -39,13 +39,38 @@ async fn a_worker_that_is_killed_anywhere_is_missed_by_no_preview() {
     at_every_fail_point(Victim::Worker).await;
 }
 
+// Each time the board asks for a pause of seconds, so these are side by side.
+
 #[tokio::test]
-async fn a_postgres_that_is_killed_anywhere_is_missed_by_no_preview() {
-    at_every_fail_point(Victim::Postgres).await;
+async fn a_postgres_that_is_killed_as_a_build_ends_is_missed_by_no_preview() {
+    let Some(mut house) = House::set(Victim::Postgres).await else { return };
+    completes(&mut house).await;
+    house.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_postgres_that_is_killed_while_a_preview_runs_is_not_missed_by_it() {
+    let Some(mut house) = House::set(Victim::Postgres).await else { return };
+    runs(&mut house).await;
+    house.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_postgres_that_is_killed_as_a_preview_starts_or_ends_is_missed_by_none() {
+    let Some(mut house) = House::set(Victim::Postgres).await else { return };
+    starts_and_ends(&mut house).await;
+    house.leaves_nothing().await;
 }
 
 async fn at_every_fail_point(victim: Victim) {
     let Some(mut house) = House::set(victim).await else { return };
+    completes(&mut house).await;
+    runs(&mut house).await;
+    starts_and_ends(&mut house).await;
+    house.leaves_nothing().await;
+}
+
+async fn completes(house: &mut House) {
     for point in COMPLETES {
         house.arm(point).await;
         let build = house.board.submit().await;
@@ -56,15 +81,23 @@ async fn at_every_fail_point(victim: Victim) {
             house.destroys(life).await;
         }
     }
-    for (number, (sync, end)) in LIVES.into_iter().enumerate() {
+}
+
+async fn runs(house: &mut House) {
+    let build = house.board.submit().await;
+    let mut life = house.lives(build).await;
+    for (point, method, what) in &RUNS {
+        house.is_asked_while_struck(&life, point, (method, what)).await;
+        house.goes_on(&mut life, point).await;
+    }
+    house.destroys(life).await;
+}
+
+async fn starts_and_ends(house: &mut House) {
+    for (sync, end) in LIVES {
         let build = house.starts_while_struck(sync).await;
         let mut life = house.lives(build).await;
         house.goes_on(&mut life, sync).await;
-        for (point, method, what) in RUNS.iter().filter(|_| number == 0) {
-            house.is_asked_while_struck(&life, point, (method, what)).await;
-            house.goes_on(&mut life, point).await;
-        }
         house.ends(life, end, sync).await;
     }
-    house.leaves_nothing().await;
 }

@@ -40,7 +40,8 @@ impl Scene {
             skip("perl", "the service of the tests is written in it");
             return None;
         }
-        if let Err(why) = worker::doctor(dir.path()).await {
+        let is_known = std::env::var_os("CALLBOARD_TEST_SANDBOX").is_some();
+        if !is_known && let Err(why) = worker::doctor(dir.path()).await {
             skip("sandbox", &why.to_string());
             return None;
         }
