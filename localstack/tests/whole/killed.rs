@@ -66,6 +66,22 @@ async fn a_keeper_that_is_stopped_goes_on_where_it_was_and_does_not_keep_its_pre
 }
 
 #[tokio::test]
+async fn a_keeper_that_stays_stopped_fails_its_preview_whose_users_wait_no_longer() {
+    let Some((scene, build, shown)) = running(&["--preview-health-every-ms", "200"], false, "").await else { return };
+    let (url, port) = (shown.url.clone().expect("an address"), shown.port.expect("a port"));
+    let user = User::of(port).await;
+    signal(&called(&scene, build, "keep"), Signal::SIGSTOP);
+    let waits = tokio::spawn(reqwest::get(url));
+    let failed = scene.preview(build, |preview| preview.status == State::Failed && preview.port.is_none()).await;
+    assert_eq!(failed.stage, Some(Stage::Run), "{failed:?}");
+    assert!(failed.message.as_deref().is_some_and(|why| why.contains("did not answer any more")), "{failed:?}");
+    user.sees_its_end().await;
+    assert!(waits.await.expect("asked").is_err(), "nobody could answer");
+    is_quiet(&scene, build, port);
+    scene.end_but_for_directories().await;
+}
+
+#[tokio::test]
 async fn a_preview_whose_keeper_is_stopped_is_not_healthy_to_the_next_worker() {
     let Some((scene, build, shown)) = running(&[], true, "").await else { return };
     signal(&called(&scene, build, "keep"), Signal::SIGSTOP);
