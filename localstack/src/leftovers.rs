@@ -121,6 +121,11 @@ pub fn is_alive(pid: i32) -> bool {
     u32::try_from(pid).ok().and_then(read).is_some_and(|process| process.state != 'Z')
 }
 
+/// Whether a process has ended and only waits for whoever is to notice, which may never do so.
+pub(crate) fn has_ended(pid: i32) -> bool {
+    u32::try_from(pid).ok().and_then(read).is_some_and(|process| process.state == 'Z')
+}
+
 fn is_alive_as(pid: u32, processes: &[Process]) -> bool {
     processes.iter().any(|process| process.pid == pid && process.state != 'Z')
 }

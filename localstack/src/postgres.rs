@@ -119,11 +119,15 @@ impl Postgres {
     pub async fn stop(mut self) {
         self.keeper.end().await;
         self.watch.end().await;
-        // The processes of one that was killed end by themselves, when they notice.
-        let begun = Instant::now();
-        while leftovers::runs("postgres", &self.data) && begun.elapsed() < ENDING[1].1 {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        until_all_notice(&self.data).await;
+    }
+}
+
+/// The processes of one that was killed end by themselves, when they notice. Until then no other starts on its data.
+async fn until_all_notice(data: &Path) {
+    let begun = Instant::now();
+    while leftovers::runs("postgres", data) && begun.elapsed() < ENDING[1].1 {
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -144,7 +148,10 @@ impl Drop for Postgres {
 /// Ends a server on `data` that nobody keeps any more, and waits until it is gone.
 async fn end_outlived(data: &Path) -> anyhow::Result<()> {
     pid_file::forget_another_process(data)?;
-    let Some(pid) = pid_file::server(data) else { return Ok(()) };
+    let Some(pid) = pid_file::server(data) else {
+        until_all_notice(data).await;
+        return Ok(());
+    };
     for (signal, patience) in ENDING.into_iter().chain([(Signal::SIGKILL, ENDING[1].1)]) {
         let _ = kill(Pid::from_raw(pid), signal);
         let begun = Instant::now();

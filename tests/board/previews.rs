@@ -4,6 +4,7 @@ mod cleanup;
 mod ends;
 mod faults;
 mod host;
+mod killed;
 mod leases;
 mod places;
 mod races;

@@ -14,7 +14,8 @@ use rules::Timing;
 use rules::fairness::Order;
 use serde_json::{Value, json};
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use std::str::FromStr as _;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
@@ -101,7 +102,18 @@ impl Board {
 
     /// A board with settings of the test's own.
     pub async fn with(set: impl FnOnce(&mut Config)) -> Self {
-        let options = database().await;
+        Self::over(database().await, set).await
+    }
+
+    /// A board on a server of the test's own, which nobody else uses.
+    pub async fn on(database_url: &str) -> Self {
+        let store = store::Store::connect_lazy(database_url, 1).expect("an address");
+        store::migrations::apply(&store).await.expect("migrations apply");
+        store.close().await;
+        Self::over(PgConnectOptions::from_str(database_url).expect("an address"), |_| {}).await
+    }
+
+    async fn over(options: PgConnectOptions, set: impl FnOnce(&mut Config)) -> Self {
         let mut config = config(url(&options));
         set(&mut config);
         let shell = Shell::new(config).expect("settings of the test itself");

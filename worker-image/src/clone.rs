@@ -99,7 +99,12 @@ fn askpass(repository: &str) -> String {
 
 /// What the repository's host and the registries are shown: whole, and the password of each by itself.
 pub fn secrets(job: &Job) -> impl Iterator<Item = &str> {
-    let whole = job.clone_secret.iter().chain(job.registry_secrets.values()).map(|secret| secret.0.as_str());
+    logins(job.clone_secret.iter().chain(job.registry_secrets.values()))
+}
+
+/// Each of `secrets` whole, and its password by itself.
+pub fn logins<'a>(secrets: impl Iterator<Item = &'a Secret>) -> impl Iterator<Item = &'a str> {
+    let whole = secrets.map(|secret| secret.0.as_str());
     whole.flat_map(|secret| [Some(secret), secret.split_once(':').map(|(_, password)| password)]).flatten()
 }
 

@@ -1,5 +1,6 @@
 //! The pid file of a server: whose process it names, and whether that one takes connections.
 
+use crate::leftovers;
 use anyhow::Context as _;
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +17,7 @@ const STATUS_LINE: usize = 7;
 enum Whose {
     /// A server on these data.
     Server,
-    /// Certainly another's.
+    /// Certainly another's, or that of one that has ended.
     Another,
     /// Nobody's, or that can't be seen.
     Unknown,
@@ -41,8 +42,8 @@ pub(super) fn is_ready(data: &Path, pid: i32) -> bool {
     is_its && lines.nth(STATUS_LINE - 1).is_some_and(|status| status.trim() == "ready")
 }
 
-/// After a crash, the number in the server's pid file may be another process's by now: after a reboot, for one. The server
-/// would not start beside it. The file itself stays, since the server finds its old shared memory by it.
+/// After a crash, the number in the server's pid file may be another process's by now: after a reboot, for one; or still that of the one
+/// that was killed, where its parent was as well and nobody has noticed yet. The server would not start beside it. The file itself stays, since the server finds its old shared memory by it.
 pub(super) fn forget_another_process(data: &Path) -> anyhow::Result<()> {
     let file = file(data);
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
@@ -54,6 +55,9 @@ pub(super) fn forget_another_process(data: &Path) -> anyhow::Result<()> {
 }
 
 fn whose(pid: &str, data: &Path) -> Whose {
+    if pid.parse().is_ok_and(leftovers::has_ended) {
+        return Whose::Another;
+    }
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let arguments: Vec<&Path> =
         arguments.split(|byte| *byte == 0).map(|word| Path::new(OsStr::from_bytes(word))).collect();
@@ -68,5 +72,37 @@ fn whose(pid: &str, data: &Path) -> Whose {
         (Some(Ok(given)), Ok(data)) if given == data => Whose::Server,
         (Some(Ok(_)), Ok(_)) => Whose::Another,
         (Some(Err(_)) | None, _) | (_, Err(_)) => Whose::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn forgotten(pid: u32) -> bool {
+        let data = tempfile::tempdir().expect("a directory");
+        fs::write(file(data.path()), format!("{pid}\n/data\n")).expect("written");
+        forget_another_process(data.path()).expect("looked at");
+        let text = fs::read_to_string(file(data.path())).expect("still there");
+        assert!(text.ends_with("\n/data\n"), "{text}");
+        text.starts_with(&NOBODY.to_string())
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_that_nobody_has_waited_for_is_no_server() {
+        let mut ended = Command::new("true").spawn().expect("it runs");
+        let pid = ended.id();
+        while !leftovers::has_ended(i32::try_from(pid).expect("a process")) {
+            std::thread::yield_now();
+        }
+        assert!(forgotten(pid));
+        ended.wait().expect("waited for");
+        assert!(!forgotten(pid), "the server finds out by itself that nobody is there");
+    }
+
+    #[test]
+    fn a_process_of_another_program_is_no_server() {
+        assert!(forgotten(std::process::id()));
     }
 }

@@ -4,7 +4,9 @@
 mod builds;
 mod command;
 mod contained;
+mod killed;
 mod previews;
 mod scene;
 #[path = "../../../tests/skipped.rs"]
 mod skipped;
+mod up;

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use uuid::Uuid;
 
 /// Whether the service of these tests runs here; if not, the calling test is skipped.
-fn can_serve() -> bool {
+pub(crate) fn can_serve() -> bool {
     let has_perl = Path::new("/usr/bin/perl").exists();
     if !has_perl {
         skipped::skip("perl", "the service of the tests is written in it");

@@ -33,6 +33,18 @@ fn git(repository: &Path, args: &[&str]) {
     assert!(status.expect("git runs").success(), "git {args:?}");
 }
 
+/// Serves the repository of these tests, which it makes in `dir`.
+pub(crate) async fn serve(dir: &Path) -> GitHttps {
+    let repository = dir.join("source");
+    fs::create_dir(&repository).expect("made");
+    fs::write(repository.join("word"), "first\n").expect("written");
+    fs::write(repository.join("service.pl"), SERVICE).expect("written");
+    git(&repository, &["init", "--quiet", "--initial-branch=main"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "--quiet", "-m", "first"]);
+    GitHttps::serve(&repository, dir).await.expect("served")
+}
+
 impl Scene {
     /// `None`, said out loud, where no sandbox works.
     pub(crate) async fn set() -> Option<Self> {
@@ -43,14 +55,7 @@ impl Scene {
             skipped::skip("sandbox", &why.to_string());
             return None;
         }
-        let repository = dir.path().join("source");
-        fs::create_dir(&repository).expect("made");
-        fs::write(repository.join("word"), "first\n").expect("written");
-        fs::write(repository.join("service.pl"), SERVICE).expect("written");
-        git(&repository, &["init", "--quiet", "--initial-branch=main"]);
-        git(&repository, &["add", "."]);
-        git(&repository, &["commit", "--quiet", "-m", "first"]);
-        let git = GitHttps::serve(&repository, dir.path()).await.expect("served");
+        let git = serve(dir.path()).await;
         let (heartbeat_every, reap_every) = (Duration::from_millis(300), Duration::from_secs(1));
         let timing = Timing {
             heartbeat_every,

@@ -12,8 +12,8 @@ pub struct Found {
     pub lives: Option<PreviewReport>,
     /// What this worker is doing about it just now.
     pub busy: Option<Busy>,
-    /// Whether this worker has known its keeper alive.
-    pub was_alive: bool,
+    /// How it was lost if no keeper lives.
+    pub lost: Lost,
 }
 
 /// What a worker is doing about a preview.
@@ -50,12 +50,15 @@ pub enum End {
 }
 
 /// How a preview was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lost {
+    /// This worker has never heard its keeper.
+    #[default]
+    Missing,
     /// Its keeper was there, and then it was not.
     Killed,
-    /// This worker has never seen its keeper.
-    Missing,
+    /// Its keeper is there, and does not answer any more.
+    Silent,
     /// This worker ended it, since nothing of it is to outlive the worker.
     Left,
 }
@@ -63,7 +66,7 @@ pub enum Lost {
 impl Lost {
     fn stage(self) -> Stage {
         match self {
-            Self::Killed => Stage::Run,
+            Self::Killed | Self::Silent => Stage::Run,
             Self::Missing | Self::Left => Stage::Recovery,
         }
     }
@@ -72,6 +75,7 @@ impl Lost {
     fn why(self) -> &'static str {
         match self {
             Self::Killed => "the process that kept it was killed, and its service with it",
+            Self::Silent => "the process that kept it did not answer any more, and was ended with its service",
             Self::Missing => "a restart of its host found nothing of it running",
             Self::Left => "it ended with the worker of its host, which was stopped",
         }
@@ -82,7 +86,7 @@ impl Lost {
 fn lost(found: &Found) -> Option<Lost> {
     let is_lost =
         found.lives.is_none() && found.busy.is_none() && matches!(found.said.state, Seen::Starting | Seen::Running);
-    is_lost.then_some(if found.was_alive { Lost::Killed } else { Lost::Missing })
+    is_lost.then_some(found.lost)
 }
 
 /// What the board is told of it, but for its version.

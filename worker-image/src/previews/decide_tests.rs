@@ -3,12 +3,12 @@ use crate::previews::folder::of;
 use uuid::Uuid;
 
 fn here(state: Seen, port: Option<u16>) -> Found {
-    Found { said: PreviewReport { port, ..of(Uuid::nil(), state) }, lives: None, busy: None, was_alive: false }
+    Found { said: PreviewReport { port, ..of(Uuid::nil(), state) }, lives: None, busy: None, lost: Lost::Missing }
 }
 
 fn alive(state: Seen) -> Found {
     let report = PreviewReport { port: Some(7), url: Some("http://x/".into()), ..of(Uuid::nil(), state) };
-    Found { said: report.clone(), lives: Some(report), busy: None, was_alive: true }
+    Found { said: report.clone(), lives: Some(report), busy: None, lost: Lost::Killed }
 }
 
 fn busy(found: Found, busy: Busy) -> Found {
@@ -67,10 +67,12 @@ fn only_a_keeper_that_lives_binds_another_port() {
 #[test]
 fn one_whose_keeper_is_gone_without_a_word_has_failed_and_is_ended() {
     for state in [Seen::Starting, Seen::Running] {
-        let gone = Found { was_alive: true, ..here(state, Some(7)) };
-        assert_eq!(due(&gone), Some(Deed::End(End::Lost(Lost::Killed))));
-        let told = report(&gone);
-        assert_eq!((told.state, told.stage, told.port), (Seen::Failed, Some(Stage::Run), Some(7)));
+        for lost in [Lost::Killed, Lost::Silent] {
+            let gone = Found { lost, ..here(state, Some(7)) };
+            assert_eq!(due(&gone), Some(Deed::End(End::Lost(lost))));
+            let told = report(&gone);
+            assert_eq!((told.state, told.stage, told.port), (Seen::Failed, Some(Stage::Run), Some(7)));
+        }
         let found = here(state, Some(7));
         assert_eq!(due(&found), Some(Deed::End(End::Lost(Lost::Missing))));
         assert_eq!(report(&found).stage, Some(Stage::Recovery));

@@ -9,6 +9,7 @@ pub mod decide;
 mod end;
 mod exact;
 pub mod folder;
+mod hear;
 pub mod keeper;
 mod living;
 mod reconcile;

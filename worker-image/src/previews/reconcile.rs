@@ -19,8 +19,10 @@ use tracing::{error, warn};
 
 /// The first and the longest wait for a board that does not answer.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// What has changed shortly after something else is told with it.
-const SETTLED: Duration = Duration::from_millis(20);
+/// What has changed shortly after something else is told with it. A start waits for it twice.
+const SETTLED: Duration = Duration::from_millis(5);
+/// The shortest time between two rounds in which nothing has changed.
+const EVERY_MIN: Duration = Duration::from_millis(20);
 
 /// After so many rounds in a row in which nothing was to be done, nothing will be: one tells the versions, one is told what follows
 /// from them.
@@ -109,7 +111,7 @@ pub(super) async fn once(api: &Api, round: &mut Round) -> Result<Duration, Failu
         round.obey(previews);
         every = every.min(Duration::from_millis(sync_every_ms));
     }
-    Ok(every.max(SETTLED))
+    Ok(every.max(EVERY_MIN))
 }
 
 /// Ends what is not as it should be, and tells the board, for as long as `patience`; starts nothing. Returns once nothing is left

@@ -5,7 +5,8 @@ use super::decide::{self, Busy, Deed, End, Found, Lost};
 use super::end::end;
 use super::exact::Root;
 use super::folder::{self, Folder};
-use super::keeper::Ask;
+use super::hear::{Heard, listen};
+use super::keeper::{Ask, Told};
 use super::start;
 use super::users::Users;
 use crate::config::Config;
@@ -71,7 +72,8 @@ impl Host {
 struct Known {
     version: Option<i64>,
     lives: Option<PreviewReport>,
-    was_alive: bool,
+    /// How it was lost if its keeper is gone.
+    lost: Lost,
     busy: Option<(Busy, CancellationToken)>,
     /// Its directory was looked for and is not here.
     is_missing: bool,
@@ -88,8 +90,8 @@ type Tail = (Option<i64>, Option<String>);
 /// What was heard between rounds.
 #[derive(Debug)]
 enum News {
-    /// A keeper says how it is; `None`: it is over.
-    Heard(Uuid, Option<PreviewReport>),
+    /// A keeper was heard.
+    Heard(Uuid, Heard),
     /// Something is done.
     Done(Uuid, Deed, Result<(), String>),
 }
@@ -219,38 +221,40 @@ impl Round {
         let kept: BTreeSet<Uuid> =
             kept.into_iter().map(|folder| folder.build).filter(|build| !self.host.users.runs(*build)).collect();
         self.known.retain(|build, known| kept.contains(build) || known.is_missing || known.busy.is_some());
-        for build in kept {
-            let known = self.known.entry(build).or_default();
-            if known.lives.is_none() && known.busy.is_none() {
-                self.hear(build).await;
-            }
+        let mut unheard = kept;
+        unheard.retain(|build| {
+            let known = self.known.entry(*build).or_default();
+            known.lives.is_none() && known.busy.is_none()
+        });
+        // One that does not answer is waited for, and should keep nobody else waiting.
+        let found = join_all(unheard.into_iter().map(|build| call(self.host.folder(build)))).await;
+        for (folder, call, told) in found.into_iter().flatten() {
+            self.hear(folder, call, told.report);
         }
     }
 
-    /// Calls the keeper, if one lives, and goes on to listen.
-    async fn hear(&mut self, build: Uuid) {
-        let folder = self.host.folder(build);
-        if !matches!(folder.report().state, Seen::Starting | Seen::Running | Seen::Destroying) {
-            return;
-        }
-        let Some((mut call, told)) = Call::to(&folder, Ask::Watch).await else { return };
+    /// Goes on to listen to a keeper that lives.
+    fn hear(&mut self, folder: Folder, call: Call, report: PreviewReport) {
+        let (build, tell) = (folder.build, self.tell.clone());
         let known = self.known.entry(build).or_default();
-        (known.lives, known.was_alive) = (Some(told.report), true);
-        let tell = self.tell.clone();
-        tokio::spawn(async move {
-            while let Some(told) = call.next().await {
-                tell.send(News::Heard(build, Some(told.report))).ok();
-            }
-            tell.send(News::Heard(build, None)).ok();
+        (known.lives, known.lost) = (Some(report), Lost::Killed);
+        listen(call, folder, self.host.config.previews.health_every, move |heard| {
+            tell.send(News::Heard(build, heard)).ok();
         });
     }
 
     /// Says whether it is to be told at once.
     fn take_in(&mut self, news: News) -> bool {
         match news {
-            News::Heard(build, report) => {
+            News::Heard(build, heard) => {
                 let without_log = |report: &PreviewReport| PreviewReport { log_tail: None, ..report.clone() };
                 let known = self.known.entry(build).or_default();
+                let (report, lost) = match heard {
+                    Heard::Says(report) => (Some(report), Lost::Killed),
+                    Heard::Over => (None, Lost::Killed),
+                    Heard::Silent => (None, Lost::Silent),
+                };
+                known.lost = lost;
                 let before = std::mem::replace(&mut known.lives, report);
                 before.as_ref().map(without_log) != known.lives.as_ref().map(without_log)
             }
@@ -282,7 +286,7 @@ impl Round {
             said: self.host.folder(build).report(),
             lives: known.and_then(|known| known.lives.clone()),
             busy: known.and_then(|known| known.busy.as_ref()).map(|(busy, _)| *busy),
-            was_alive: known.is_some_and(|known| known.was_alive),
+            lost: known.map(|known| known.lost).unwrap_or_default(),
         }
     }
 
@@ -332,6 +336,15 @@ impl Round {
             tell.send(News::Done(build, deed, done.map_err(|error| error.to_string()))).ok();
         });
     }
+}
+
+/// Calls the keeper of `folder`, if one lives.
+async fn call(folder: Folder) -> Option<(Folder, Call, Told)> {
+    if !matches!(folder.report().state, Seen::Starting | Seen::Running | Seen::Destroying) {
+        return None;
+    }
+    let (call, told) = Call::to(&folder, Ask::Watch).await?;
+    Some((folder, call, told))
 }
 
 impl Host {

@@ -4,10 +4,12 @@ use super::folder::Folder;
 use super::keeper::{Orders, READY};
 use super::settings::Settings;
 use crate::clock::{Boot, millis};
+use crate::clone::logins;
 use crate::config::Config;
 use crate::isolation::cgroup;
 use crate::isolation::plan::{Env, Errand, INSIDE, PlanFile};
 use crate::isolation::{Fetch, Isolation, ServiceOf, StartError, Task};
+use crate::mask::Masks;
 use crate::network::{Inside, WayOut};
 use crate::script;
 use crate::site::Site;
@@ -17,6 +19,7 @@ use rules::variables::{Origin, environment};
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -45,13 +48,29 @@ impl From<StartError> for NotStarted {
     }
 }
 
-/// Starts what `run` says from the kept workspace in `folder`. The future may be dropped while an image is fetched.
+/// Starts what `run` says from the kept workspace in `folder`. The future may be dropped while an image is fetched. No secret of `run`
+/// is in what is said of a failure, whatever a registry has said.
 pub(super) async fn start(
     config: &Config,
     isolation: &dyn Isolation,
     folder: &Folder,
     run: PreviewRun,
 ) -> Result<(), NotStarted> {
+    let secrets = secrets(&run);
+    let masked = |failed: NotStarted| {
+        let masks = Arc::new(Masks::new(secrets.iter().map(String::as_str)));
+        NotStarted { why: masks.text(&failed.why), ..failed }
+    };
+    begin(config, isolation, folder, run).await.map_err(masked)
+}
+
+/// What its service sees, and what registries are shown.
+fn secrets(run: &PreviewRun) -> Vec<String> {
+    let seen = run.secrets.values().map(|secret| secret.0.as_str());
+    seen.chain(logins(run.registry_secrets.values())).map(str::to_owned).collect()
+}
+
+async fn begin(config: &Config, isolation: &dyn Isolation, folder: &Folder, run: PreviewRun) -> Result<(), NotStarted> {
     if !config.previews.enabled || !isolation.holds_previews(&run.image) {
         let why = format!("its host holds no previews that run in image {:?}", run.image);
         return Err(NotStarted { stage: Stage::Unsupported, why });

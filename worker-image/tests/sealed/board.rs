@@ -7,7 +7,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use protocol::log::{Chunk, Stream};
 use protocol::pipeline::{Network, Step};
-use protocol::preview::{PreviewOrder, PreviewOrders, PreviewReport, PreviewSync};
+use protocol::preview::{PreviewOrder, PreviewOrders, PreviewReport, PreviewRun, PreviewSync};
 use protocol::worker::{
     ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogLimits, LogStored, Renewed, Secret,
 };
@@ -49,6 +49,10 @@ pub(crate) struct Heard {
     pub(crate) log_cap_chunks: Option<usize>,
     /// How often hosts have told of their previews, whoever they were.
     pub(crate) syncs: usize,
+    /// What previews are to become, and what they run; without it they are forgotten.
+    pub(crate) preview: Option<(Order, PreviewRun)>,
+    /// How previews were, by build.
+    pub(crate) previews: BTreeMap<Uuid, PreviewReport>,
 }
 
 #[derive(Clone)]
@@ -255,17 +259,21 @@ async fn complete(
     })
 }
 
-/// Holds no preview.
 async fn previews(State(board): State<Board>, headers: HeaderMap, Json(sync): Json<PreviewSync>) -> Response {
-    let forget = |report: &PreviewReport| PreviewOrder {
-        build_id: report.build_id,
-        order: Order::Forget,
-        version: None,
-        run: None,
-    };
     board.heard().syncs += 1;
-    board.answer(&headers, |_| {
-        Ok(PreviewOrders { previews: sync.previews.iter().map(forget).collect(), sync_every_ms: 1000 })
+    board.answer(&headers, |heard| {
+        heard.previews.extend(sync.previews.iter().map(|report| (report.build_id, report.clone())));
+        let wanted = heard.preview.as_ref();
+        let order = wanted.map_or(Order::Forget, |(order, _)| *order);
+        let run = wanted.map(|(_, run)| run).filter(|_| order == Order::Start);
+        let version = wanted.map(|_| 1);
+        let orders = sync.previews.iter().map(|report| PreviewOrder {
+            build_id: report.build_id,
+            order,
+            version,
+            run: run.cloned(),
+        });
+        Ok(PreviewOrders { previews: orders.collect(), sync_every_ms: 1000 })
     })
 }
 

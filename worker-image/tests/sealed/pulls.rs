@@ -13,7 +13,7 @@ use protocol::worker::{Complete, Job, Secret};
 use protocol::{CancelReason, EndReason, Status};
 
 /// A worker whose daemon asks a registry for what it has not got.
-async fn set_up(asks: Asks, gives: Gives) -> Option<(Board, Forge, Worker, Registry)> {
+pub(crate) async fn set_up(asks: Asks, gives: Gives) -> Option<(Board, Forge, Worker, Registry)> {
     if !BackEnd::Docker.is_here() {
         return None;
     }
@@ -33,14 +33,14 @@ fn pulling(forge: &Forge, registry: &Registry, password: Option<&str>) -> Job {
 }
 
 /// Neither the password nor what is sent in its place is in `text`.
-fn tells_nothing(what: &str, text: &str) {
+pub(crate) fn tells_nothing(what: &str, text: &str) {
     for secret in [PASSWORD.to_owned(), WRONG.to_owned()] {
         let encoded = STANDARD.encode(format!("{USER}:{secret}"));
         assert!(!text.contains(&secret) && !text.contains(&encoded), "{what}: {text}");
     }
 }
 
-const WRONG: &str = "a-wrong-password-of-the-test";
+pub(crate) const WRONG: &str = "a-wrong-password-of-the-test";
 
 async fn is_pulled_with_the_secret(asks: Asks) {
     let Some((board, forge, worker, registry)) = set_up(asks, Gives::All).await else { return };

@@ -113,6 +113,22 @@ pub const GOALS: [Goal; 9] = [
     Goal { words: "heartbeats that are HOT, %", of: "heartbeat_hot_percent", to: None, bound: Bound::AtLeast(95.0) },
 ];
 
+/// The same of previews.
+pub const PREVIEW_GOALS: [Goal; 2] = [
+    Goal {
+        words: "what a preview adds to its service's start, ms",
+        of: "preview_start_added_ms",
+        to: None,
+        bound: Bound::Below(100.0),
+    },
+    Goal {
+        words: "sweep of 10,000 expired previews, ms",
+        of: "expired_previews_swept_ms",
+        to: None,
+        bound: Bound::Below(2000.0),
+    },
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@ mod heartbeats;
 mod latency;
 mod logs;
 mod pairs;
+mod previews;
 mod rounds;
 mod sweep;
 
@@ -74,6 +75,9 @@ async fn round(
     }
     if options.wants(Part::Heartbeats) {
         heartbeats::measure(postgres, options, figures).await?;
+    }
+    if options.wants(Part::Previews) {
+        previews::measure(postgres, figures).await?;
     }
     if options.wants(Part::Statements) {
         rounds::measure(postgres, figures).await?;

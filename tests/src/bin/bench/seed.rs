@@ -24,6 +24,7 @@ pub const COPY_LOGS: &str = "copy log_copies (build_id, seq, step, stream, at_ms
 
 const PENDING: &str = include_str!("../../../bench/pending.sql");
 const FINISHED: &str = include_str!("../../../bench/finished.sql");
+const EXPIRED_PREVIEWS: &str = include_str!("../../../bench/expired.sql");
 const BARE_JOBS: &str = include_str!("../../../bench/bare_jobs.sql");
 const LOG_COPIES: &str = include_str!("../../../bench/log_copies.sql");
 const ENDED: &str = "select count(*) from builds where ended_at is not null";
@@ -80,6 +81,12 @@ pub async fn pending(postgres: &Postgres, database: &str, workspaces: &str, buil
 /// Adds builds that have succeeded, in turns to all tenants.
 pub async fn finished(postgres: &Postgres, database: &str, builds: u32) -> anyhow::Result<()> {
     fill(&mut postgres.connect(database).await?, FINISHED, EVERY, builds).await
+}
+
+/// Adds builds that have succeeded, each with a preview that runs and whose time is over.
+pub async fn expired(postgres: &Postgres, database: &str, previews: u32) -> anyhow::Result<()> {
+    finished(postgres, database, previews).await?;
+    fill(&mut postgres.connect(database).await?, EXPIRED_PREVIEWS, EVERY, previews).await
 }
 
 /// Makes a plain table of jobs.

@@ -27,6 +27,8 @@ pub struct Server {
     pub worker: String,
     /// An operator's token.
     pub operator: String,
+    /// A token of the workspace that every stack has.
+    pub api: String,
 }
 
 impl Server {
@@ -51,7 +53,7 @@ impl Server {
         let env = localstack::tokens::read(&dir.join(localstack::tokens::FILE))?;
         let token = |name: &str| said(&env, name);
         let (worker, operator) = (token("CALLBOARD_WORKER_TOKEN")?, token("CALLBOARD_OPERATOR_TOKEN")?);
-        Ok(Self { child, address, worker, operator })
+        Ok(Self { child, address, worker, operator, api: token("CALLBOARD_API_TOKEN")? })
     }
 
     /// Its process.
