@@ -86,8 +86,10 @@ async fn a_previews_image_is_pulled_with_a_login_that_its_service_does_not_see()
         assert!(said.contains(&scene.registry.name()) && said.contains("CALLBOARD_PREVIEW=true"), "{said}");
         tells_nothing("the service", &said);
         let all = containers(&scene.worker.root);
-        assert_eq!(all.len(), 1, "its own");
-        tells_nothing("inspect", &ask("GET", &format!("/containers/{}/json", all[0])).to_string());
+        assert_eq!(all.len(), 2, "its own, and its network's");
+        for container in all {
+            tells_nothing("inspect", &ask("GET", &format!("/containers/{container}/json")).to_string());
+        }
         scene.tells_nothing();
         scene.board.heard().preview.as_mut().unwrap().0 = Order::Destroy;
         scene.is(Seen::Destroyed).await;
