@@ -19,6 +19,8 @@ pub(super) const AMPLE: Limits =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     said: String,
+    /// The last line that it wrote to its standard error.
+    complaint: String,
     code: Option<i32>,
     exceeded: Option<Exceeded>,
 }
@@ -91,7 +93,7 @@ fn told(outcome: Outcome) -> Result<Told, String> {
     let walls = lines.next().and_then(|line| serde_json::from_str(line).ok());
     let walls = walls.ok_or_else(|| format!("the trial said {:?}", outcome.said))?;
     let processes = match lines.next() {
-        Some(threads) => Outcome { said: threads.into(), code: Some(0), exceeded: None },
+        Some(threads) => Outcome { said: threads.into(), code: Some(0), ..Outcome::default() },
         None => Outcome { said: String::new(), ..outcome.clone() },
     };
     let said = lines.next().unwrap_or_default().to_owned();
@@ -101,7 +103,8 @@ fn told(outcome: Outcome) -> Result<Told, String> {
 async fn run(isolation: &dyn Isolation, site: &Site, trial: Trial, limits: Limits) -> Result<Outcome, String> {
     let program = isolation.own(&["try", trial.as_str()]);
     let outcome = Attempt { isolation, site, program, way_out: None, limits }.run().await?;
-    Ok(Outcome { said: outcome.said, code: Some(outcome.code), exceeded: outcome.exceeded })
+    let complaint = outcome.complaint.lines().last().unwrap_or_default().trim().to_owned();
+    Ok(Outcome { said: outcome.said, complaint, code: Some(outcome.code), exceeded: outcome.exceeded })
 }
 
 /// What the facts come to; `means` says what holds a guarantee, or how to mend it.
@@ -152,7 +155,10 @@ fn is_held(facts: &Facts, guarantee: Guarantee) -> Result<(), String> {
 fn taken(outcome: &Outcome, unit: &str, limit: &str) -> String {
     match outcome.code {
         Some(0) => format!("a step took {} {unit} where {limit} were its limit", outcome.said),
-        Some(code) => format!("a step that took more than {limit} {unit} ended with exit code {code}"),
+        Some(code) if outcome.complaint.is_empty() => {
+            format!("a step that took more than {limit} {unit} ended with exit code {code}")
+        }
+        Some(_) => format!("a step that takes more than {limit} {unit} failed: {}", outcome.complaint),
         None => "not tried".into(),
     }
 }
@@ -162,7 +168,7 @@ mod tests {
     use super::*;
 
     fn outcome(said: &str, code: i32, exceeded: Option<Exceeded>) -> Outcome {
-        Outcome { said: said.into(), code: Some(code), exceeded }
+        Outcome { said: said.into(), code: Some(code), exceeded, ..Outcome::default() }
     }
 
     fn sealed() -> Facts {
@@ -231,6 +237,12 @@ mod tests {
     fn what_held_by_chance_is_not_held() {
         let given = judge(&sealed(), |_| Means { by: None, fix: "mend it".into() });
         assert!(given.iter().all(|given| !given.held));
+    }
+
+    #[test]
+    fn what_a_trial_complained_of_is_told() {
+        let full = Outcome { complaint: "No space left on device".into(), ..outcome("", 1, None) };
+        assert!(taken(&full, "MiB", "4").ends_with("failed: No space left on device"));
     }
 
     #[test]

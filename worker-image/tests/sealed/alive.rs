@@ -46,14 +46,16 @@ async fn heartbeats_go_on_under_twice_the_load_that_the_host_can_bear(back_end: 
     worker.is_tidy();
 }
 
-/// A small file system of its own, gone with this.
+/// A small file system of its own, gone with this: room for the worker's own program, which it copies there, for what it tries at
+/// its start, and not for much more.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     fn mount() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        let mounted = mount.args(["-t", "tmpfs", "-o", "size=80m,mode=755", "tmpfs"]).arg(directory.path()).status();
+        let size = format!("size={},mode=755", fs::metadata(BINARY).unwrap().len() + (64 << 20));
+        let mounted = mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).status();
         assert!(mounted.unwrap().success());
         Self(directory)
     }
@@ -94,8 +96,9 @@ async fn a_full_disk_ends_the_build_that_filled_it_and_no_heartbeat() {
     let (board, forge, disk) = (Board::start().await, Forge::start().await, SmallDisk::mount());
     let root = disk.0.path().to_path_buf();
     let _worker = Placed::start(command(&board, &forge, &root, "run"));
-    let fills = "cat /dev/zero > zeros || echo full; sleep 2; exit 7";
+    let fills = "echo running; cat /dev/zero > zeros || echo full; sleep 2; exit 7";
     let build = board.offer(job(&forge.url(), vec![step("fill", &[fills])]));
+    board.until_log("running\n").await;
     eventually("a full disk", || callboard_worker::poll::free_bytes(&root).ok().filter(|free| *free < 100_000));
     assert!(beats_during(&board, Duration::from_millis(1500)).await >= 2);
     let report = board.report(build).await;
