@@ -15,6 +15,7 @@ mod boundaries;
 mod cancels;
 mod checks;
 mod claims;
+mod connections;
 mod database;
 mod endings;
 mod fair;

@@ -45,7 +45,8 @@ async fn make_template(admin: &mut PgConnection) {
 }
 
 /// As it is written in settings.
-pub(crate) fn url(options: &PgConnectOptions) -> String {
+#[must_use]
+pub fn url(options: &PgConnectOptions) -> String {
     use sqlx::ConnectOptions as _;
     options.to_url_lossy().to_string()
 }

@@ -11,4 +11,5 @@ pub mod fairness;
 pub mod scenario;
 pub mod stored;
 
+pub use database::url;
 pub use scenario::Board;

@@ -84,6 +84,7 @@ pub fn config(database_url: String) -> Config {
     Config {
         database_url,
         database_connections: 20,
+        database_statements: store::Statements::default(),
         database_ca: None,
         batch_max: 64,
         claim_order: Order::Oldest,
@@ -146,6 +147,18 @@ impl Board {
             assert!(store::workspaces::set_plan(&mut tx, slug, &limits).await.expect("stored"));
         }
         tx.commit().await.expect("stored");
+    }
+
+    /// Serves the same board by another process, with settings changed so.
+    ///
+    /// # Panics
+    ///
+    /// If they can't be used.
+    pub fn reconnect(&mut self, set: impl FnOnce(&mut Config)) {
+        let mut config = Config::clone(&self.shell.config);
+        set(&mut config);
+        self.shell = Shell::new(config).expect("settings of the test itself");
+        self.app = edge::app(localstack::routes(), self.shell.clone());
     }
 
     /// A workspace with a plan, its pipeline `main`, and a token of it.

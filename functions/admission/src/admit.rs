@@ -59,7 +59,7 @@ pub(crate) async fn admit(
     }
     match submissions::insert(&mut tx, workspace, build, key, timing).await {
         Ok(id) => {
-            tx.commit().await.map_err(store::Error::from)?;
+            tx.commit().await?;
             store::fail_point!("admission.committed");
             tracing::info!(build.id = %id, workspace.id = %workspace, pipeline.slug = %build.slug, "build admitted");
             Ok(Admitted::New(id))

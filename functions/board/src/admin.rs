@@ -54,7 +54,7 @@ pub(crate) async fn put_workspace(
     if let Some(plan) = &put.plan {
         workspaces::set_plan(&mut tx, &slug, plan).await?;
     }
-    tx.commit().await.map_err(store::Error::from)?;
+    tx.commit().await?;
     tracing::info!(workspace.slug = %slug, new, "workspace set");
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(named(&shell, &slug).await?)).into_response())
@@ -107,7 +107,7 @@ pub(crate) async fn put_plan(
     if !workspaces::set_plan(&mut tx, &without_nul(slug.clone())?, &plan).await? {
         return Err(Rejection::NotFound);
     }
-    tx.commit().await.map_err(store::Error::from)?;
+    tx.commit().await?;
     tracing::info!(workspace.slug = %slug, plan.minutes_per_month = plan.minutes_per_month, "plan set");
     Ok(Json(plan))
 }

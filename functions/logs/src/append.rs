@@ -60,7 +60,7 @@ async fn decide(shell: &Shell, build: Uuid, sender: Sender<'_>, chunks: &[NewChu
     let bytes = kept.iter().map(|chunk| chunk.encoded_bytes).sum();
     let discarded_from = discarded.first().map(|chunk| chunk.seq);
     logs::advance(&mut tx, build, next_seq, bytes, discarded_from).await?;
-    tx.commit().await.map_err(store::Error::from)?;
+    tx.commit().await?;
     store::fail_point!("logs.committed");
     Ok(LogStored {
         stored: count(kept),

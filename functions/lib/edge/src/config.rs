@@ -8,6 +8,7 @@ use rules::Timing;
 use rules::fairness::Order;
 use std::borrow::Cow;
 use std::time::Duration;
+use store::Statements;
 
 /// Everything that can be set. The names of the variables are those in the CloudFormation template.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ pub struct Config {
     pub database_url: String,
     /// `CALLBOARD_DATABASE_CONNECTIONS`: how many connections this process may hold (1).
     pub database_connections: u32,
+    /// `CALLBOARD_DATABASE_STATEMENTS`: `named` (the default), or `unnamed` behind a pooler that gives each transaction another session.
+    pub database_statements: Statements,
     /// `CALLBOARD_DATABASE_CA`: PEM, or a file of it: who must have signed the database's certificate; `None`: as its address says.
     pub database_ca: Option<String>,
     /// `CALLBOARD_BATCH_MAX`: how many calls that wait at the same time are served together (64); 1: each by itself.
@@ -129,6 +132,11 @@ impl Config {
         Ok(Self {
             database_url,
             database_connections: u32::try_from(connections).unwrap_or(1000),
+            database_statements: match lookup("CALLBOARD_DATABASE_STATEMENTS") {
+                None => Statements::default(),
+                Some(word) => Statements::parse(word.trim())
+                    .ok_or_else(|| BadSetting::new("CALLBOARD_DATABASE_STATEMENTS", "neither named nor unnamed"))?,
+            },
             database_ca: lookup("CALLBOARD_DATABASE_CA").filter(|ca| !ca.trim().is_empty()),
             batch_max: usize::try_from(batch_max).unwrap_or(1),
             claim_order: match lookup("CALLBOARD_CLAIM_ORDER") {

@@ -33,7 +33,8 @@ impl Shell {
     /// [`BadSetting`] if the database's address can't be read, or there can be no such billing service.
     pub fn new(config: Config) -> Result<Self, BadSetting> {
         let store = Store::connect_lazy(&config.database_url, config.database_connections)
-            .map_err(|_| BadSetting::new("CALLBOARD_DATABASE_URL", "not an address of a Postgres database"))?;
+            .map_err(|_| BadSetting::new("CALLBOARD_DATABASE_URL", "not an address of a Postgres database"))?
+            .sending(config.database_statements);
         if let Some(ca) = &config.database_ca {
             store.trust(ca);
         }

@@ -17,16 +17,21 @@ pub mod previews;
 pub mod secrets;
 pub mod submissions;
 pub mod sweeps;
+mod time_limits;
 pub mod tokens;
 pub mod workers;
 pub mod workspaces;
 
 mod columns;
+mod connections;
 mod error;
+mod executor;
+mod held;
 mod pool;
 
 pub use error::Error;
+pub use executor::Transaction;
 /// A place where a test may let the process die. Nothing in builds without the feature `failpoints`.
 pub use fail::fail_point;
+pub use held::Statements;
 pub use pool::Store;
-pub use sqlx::PgConnection;

@@ -2,10 +2,9 @@
 //! decision is needed.
 
 use crate::claims::ms;
-use crate::{Error, Store};
+use crate::{Error, Store, Transaction};
 use protocol::log::Stream;
 use rules::{CancelReason, EndReason, Status, Timing};
-use sqlx::PgConnection;
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -152,7 +151,7 @@ pub enum Access {
 ///
 /// [`Error`] if the database fails.
 pub async fn lock_head(
-    conn: &mut PgConnection,
+    tx: &mut Transaction,
     build: Uuid,
     sender: Sender<'_>,
     timing: &Timing,
@@ -163,7 +162,7 @@ pub async fn lock_head(
         sender.token,
         sender.digest
     );
-    if known.fetch_optional(&mut *conn).await?.is_none() {
+    if known.fetch_optional(&mut *tx).await?.is_none() {
         return Ok(Access::Unauthorized);
     }
     let row = sqlx::query!(
@@ -176,7 +175,7 @@ pub async fn lock_head(
         sender.token,
         ms(timing.late_logs)
     )
-    .fetch_optional(&mut *conn)
+    .fetch_optional(&mut *tx)
     .await?;
     let Some(row) = row else { return Ok(Access::NotFound) };
     Ok(Access::Locked(Head {
@@ -195,10 +194,10 @@ pub async fn lock_head(
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn stored(conn: &mut PgConnection, build: Uuid, seqs: &[u64]) -> Result<HashMap<u64, Vec<u8>>, Error> {
+pub async fn stored(tx: &mut Transaction, build: Uuid, seqs: &[u64]) -> Result<HashMap<u64, Vec<u8>>, Error> {
     let seqs: Vec<i64> = seqs.iter().copied().map(signed).collect();
     let rows = sqlx::query!("select seq, content from build_logs where build_id = $1 and seq = any ($2)", build, &seqs)
-        .fetch_all(conn)
+        .fetch_all(tx)
         .await?;
     Ok(rows.into_iter().map(|row| (unsigned(row.seq), row.content)).collect())
 }
@@ -208,7 +207,7 @@ pub async fn stored(conn: &mut PgConnection, build: Uuid, seqs: &[u64]) -> Resul
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn insert(conn: &mut PgConnection, build: Uuid, chunks: &[NewChunk]) -> Result<(), Error> {
+pub async fn insert(tx: &mut Transaction, build: Uuid, chunks: &[NewChunk]) -> Result<(), Error> {
     let columns = Columns::from(chunks);
     sqlx::query!(
         "insert into build_logs (build_id, seq, step, stream, at_ms, content)
@@ -220,7 +219,7 @@ pub async fn insert(conn: &mut PgConnection, build: Uuid, chunks: &[NewChunk]) -
         &columns.at_ms,
         &columns.contents
     )
-    .execute(conn)
+    .execute(tx)
     .await?;
     fail::fail_point!("logs.inserted");
     Ok(())
@@ -232,7 +231,7 @@ pub async fn insert(conn: &mut PgConnection, build: Uuid, chunks: &[NewChunk]) -
 ///
 /// [`Error`] if the database fails.
 pub async fn advance(
-    conn: &mut PgConnection,
+    tx: &mut Transaction,
     build: Uuid,
     next_seq: u64,
     stored_bytes: u64,
@@ -246,7 +245,7 @@ pub async fn advance(
         signed(stored_bytes),
         discarded_from.map(signed)
     )
-    .execute(conn)
+    .execute(tx)
     .await?;
     fail::fail_point!("logs.advanced");
     Ok(())

@@ -1,15 +1,17 @@
 //! The migrations of this release, and which of them a database has.
 
-use crate::{Error, Store};
+use crate::executor::Pool;
+use crate::{Error, Store, time_limits};
 use rules::migrations::{self as rule, Known};
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{PgPool, Row as _};
+use sqlx::{PgConnection, Row as _};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../../migrations");
 
-/// How long a migration waits for a lock that functions hold. While it waits, everybody behind it does too.
-const PATIENCE: &str =
-    "set lock_timeout = '5s'; set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
+/// A migration may take its time, and waits for locks until it gets them.
+const UNLIMITED: &str = "set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0";
+/// The same, but for a lock that functions hold: while it waits, everybody behind it does too.
+const BRIEFLY: &str = "set statement_timeout = 0; set lock_timeout = '5s'; set idle_in_transaction_session_timeout = 0";
 
 /// A migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,13 +22,14 @@ pub struct Migration {
     pub description: String,
 }
 
-/// Applies every migration that the database does not have, in order, each in a transaction.
+/// Applies every migration that the database does not have, in order, each in a transaction; and sets the limits of
+/// [`time_limits`].
 ///
 /// # Errors
 ///
 /// [`Error`] if one fails; those before it stay applied.
 pub async fn apply(store: &Store) -> Result<(), Error> {
-    MIGRATIONS.run(&store.pool).await.map_err(failed)
+    migrate(store, UNLIMITED, None).await
 }
 
 /// Applies those up to `target`, which is applied too, in a session of its own that waits for a lock for 5 s only, and for
@@ -36,12 +39,21 @@ pub async fn apply(store: &Store) -> Result<(), Error> {
 ///
 /// [`Error::Unavailable`] if a lock was held for longer; [`Error`] if a migration fails. Those before it stay applied.
 pub async fn apply_to(store: &Store, target: i64) -> Result<(), Error> {
-    let mut connection = store.pool.acquire().await?.detach();
-    sqlx::raw_sql(PATIENCE).execute(&mut connection).await?;
-    let done = MIGRATIONS.run_direct(Some(target), &mut connection, false).await;
+    migrate(store, BRIEFLY, Some(target)).await
+}
+
+async fn migrate(store: &Store, settings: &'static str, target: Option<i64>) -> Result<(), Error> {
+    let mut connection = store.pool.detached().await?;
+    let done = migrate_in(&mut connection, settings, target).await;
     // With it go its settings, and the lock of a migration that has failed.
     drop(connection);
-    done.map_err(failed)
+    done
+}
+
+async fn migrate_in(connection: &mut PgConnection, settings: &'static str, target: Option<i64>) -> Result<(), Error> {
+    sqlx::raw_sql(settings).execute(&mut *connection).await?;
+    MIGRATIONS.run_direct(target, connection, false).await.map_err(failed)?;
+    time_limits::set(connection).await
 }
 
 fn failed(error: MigrateError) -> Error {
@@ -68,7 +80,7 @@ pub async fn applied(store: &Store) -> Result<Vec<Migration>, Error> {
     applied_in(&store.pool).await
 }
 
-async fn applied_in(pool: &PgPool) -> Result<Vec<Migration>, Error> {
+async fn applied_in(pool: &Pool) -> Result<Vec<Migration>, Error> {
     let table = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null").fetch_one(pool).await?;
     if table != Some(true) {
         return Ok(Vec::new());
@@ -81,7 +93,7 @@ async fn applied_in(pool: &PgPool) -> Result<Vec<Migration>, Error> {
 }
 
 /// Whether the newest migration that this release needs is applied.
-pub(crate) async fn are_applied(pool: &PgPool) -> Result<bool, Error> {
+pub(crate) async fn are_applied(pool: &Pool) -> Result<bool, Error> {
     let newest = applied_in(pool).await?.iter().map(|one| one.version).max().unwrap_or(0);
     Ok(newest >= rule::needed(&rules_of(&known())))
 }

@@ -13,7 +13,7 @@ use protocol::preview::{LeaseChange, Mended, Reconciled};
 pub async fn reconcile(store: &Store) -> Result<Reconciled, Error> {
     let mut tx = store.begin().await?;
     sqlx::query!("select 1 as one from previews where status <> 'destroyed' order by id for no key update")
-        .fetch_all(&mut *tx)
+        .fetch_all(&mut tx)
         .await?;
     let removed = sqlx::query!(
         r#"delete from port_leases l using (
@@ -22,7 +22,7 @@ pub async fn reconcile(store: &Store) -> Result<Reconciled, Error> {
            where l.preview_id = wrong.preview_id
            returning l.host_id, l.port::integer as "port!", l.preview_id, wrong.orphaned as "orphaned!""#
     )
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut tx)
     .await?;
     fail::fail_point!("reconcile.removed");
     let made = sqlx::query!(
@@ -33,7 +33,7 @@ pub async fn reconcile(store: &Store) -> Result<Reconciled, Error> {
            on conflict do nothing
            returning host_id, port::integer as "port!", preview_id"#
     )
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut tx)
     .await?;
     let taken = sqlx::query!(
         r#"with taken as (
@@ -47,9 +47,9 @@ pub async fn reconcile(store: &Store) -> Result<Reconciled, Error> {
            from taken t where p.id = t.id
            returning p.host_id as "host_id!", t.port::integer as "port!", p.id"#
     )
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut tx)
     .await?;
-    let leases = sqlx::query_scalar!(r#"select count(*) as "count!" from port_leases"#).fetch_one(&mut *tx).await?;
+    let leases = sqlx::query_scalar!(r#"select count(*) as "count!" from port_leases"#).fetch_one(&mut tx).await?;
     tx.commit().await?;
     let word = |orphaned| if orphaned { LeaseChange::Orphaned } else { LeaseChange::Inconsistent };
     let mended = |change, host_id, number, preview_id| Mended { change, host_id, port: port(number), preview_id };

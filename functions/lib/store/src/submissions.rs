@@ -1,14 +1,14 @@
 //! Putting builds into the queue, and asking for their end (SPEC.md, Admission).
 
 use crate::claims::ms;
-use crate::{Error, Store};
+use crate::{Error, Store, Transaction};
 use protocol::pipeline::{Env, PipelineSpec, PreviewSpec, Step};
 use rules::billing;
 use rules::budget::{Plan, PreviewLimits, Usage};
 use rules::routing::Needs;
 use rules::{CancelReason, EndReason, Seconds, Status, Timestamp, Timing};
-use sqlx::PgConnection;
 use sqlx::types::Json;
+use sqlx::{Executor, Postgres};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -36,8 +36,7 @@ pub enum Earlier {
 ///
 /// [`Error`] if the database fails.
 pub async fn earlier(store: &Store, workspace: Uuid, key: Key<'_>, timing: &Timing) -> Result<Option<Earlier>, Error> {
-    let mut conn = store.pool.acquire().await?;
-    earlier_in(&mut conn, workspace, key, timing).await
+    look_up(&store.pool, workspace, key, timing).await
 }
 
 /// [`earlier`], in a transaction that has locked the workspace: what was stored while it waited is found.
@@ -46,7 +45,16 @@ pub async fn earlier(store: &Store, workspace: Uuid, key: Key<'_>, timing: &Timi
 ///
 /// [`Error`] if the database fails.
 pub async fn earlier_in(
-    conn: &mut PgConnection,
+    tx: &mut Transaction,
+    workspace: Uuid,
+    key: Key<'_>,
+    timing: &Timing,
+) -> Result<Option<Earlier>, Error> {
+    look_up(tx, workspace, key, timing).await
+}
+
+async fn look_up<'e>(
+    on: impl Executor<'e, Database = Postgres>,
     workspace: Uuid,
     key: Key<'_>,
     timing: &Timing,
@@ -58,7 +66,7 @@ pub async fn earlier_in(
         key.key,
         ms(timing.idempotency)
     )
-    .fetch_optional(conn)
+    .fetch_optional(on)
     .await?;
     Ok(row.map(|row| if row.body_digest == key.body_digest { Earlier::Same(row.build_id) } else { Earlier::Other }))
 }
@@ -96,7 +104,7 @@ pub async fn source(store: &Store, workspace: Uuid, slug: &str) -> Result<Option
 ///
 /// [`Error`] if the database fails.
 pub async fn lock_workspace(
-    conn: &mut PgConnection,
+    tx: &mut Transaction,
     workspace: Uuid,
     timing: &Timing,
 ) -> Result<Option<(Option<Plan>, Usage)>, Error> {
@@ -112,7 +120,7 @@ pub async fn lock_workspace(
            left join plans p on p.workspace_id = w.id and not p.lapsed"#,
         workspace
     )
-    .fetch_optional(conn)
+    .fetch_optional(tx)
     .await?;
     fail::fail_point!("admission.locked");
     Ok(row.map(|row| {
@@ -181,7 +189,7 @@ pub struct NewBuild {
 ///
 /// [`Error::Conflict`] if a submit with the same `Idempotency-Key` was faster.
 pub async fn insert(
-    conn: &mut PgConnection,
+    tx: &mut Transaction,
     workspace: Uuid,
     build: &NewBuild,
     key: Option<Key<'_>>,
@@ -244,7 +252,7 @@ pub async fn insert(
         needs.image,
         build.preview.as_ref().map(Json) as _,
     )
-    .fetch_one(conn)
+    .fetch_one(tx)
     .await?;
     fail::fail_point!("admission.inserted");
     Ok(id)

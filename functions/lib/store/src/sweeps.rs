@@ -21,7 +21,7 @@ pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
                (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!"
            from (select * from sweeps for no key update) s"#
     )
-    .fetch_one(&mut *tx)
+    .fetch_one(&mut tx)
     .await?;
     fail::fail_point!("sweep.locked");
     let outage = lease::is_outage(row.last_ms.map(Timestamp), timing, Timestamp(row.now_ms));
@@ -36,10 +36,10 @@ pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
         ms(timing.lease_grace),
         outage
     )
-    .fetch_one(&mut *tx)
+    .fetch_one(&mut tx)
     .await?;
     if !outage && row.paused_last && !paused {
-        sqlx::query!("update sweeps set paused_last = false").execute(&mut *tx).await?;
+        sqlx::query!("update sweeps set paused_last = false").execute(&mut tx).await?;
     }
     fail::fail_point!("sweep.noted");
     tx.commit().await?;

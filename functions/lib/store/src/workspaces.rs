@@ -3,11 +3,10 @@
 
 use crate::claims::ms;
 use crate::columns::{count, signed};
-use crate::{Error, Store};
+use crate::{Error, Store, Transaction};
 use protocol::workspace::PlanLimits;
 use rules::budget::{Plan, PreviewLimits, Usage};
 use rules::{Seconds, Timing};
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -129,9 +128,9 @@ pub async fn list(store: &Store, timing: &Timing) -> Result<Vec<Standing>, Error
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn insert(conn: &mut PgConnection, slug: &str) -> Result<bool, Error> {
+pub async fn insert(tx: &mut Transaction, slug: &str) -> Result<bool, Error> {
     let done = sqlx::query!("insert into workspaces (slug) values ($1) on conflict (slug) do nothing", slug);
-    Ok(done.execute(conn).await?.rows_affected() == 1)
+    Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 
 /// Sets a workspace's plan. It binds new claims only: what running builds have reserved stays. `false` if there is no such
@@ -140,7 +139,7 @@ pub async fn insert(conn: &mut PgConnection, slug: &str) -> Result<bool, Error> 
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn set_plan(conn: &mut PgConnection, slug: &str, limits: &PlanLimits) -> Result<bool, Error> {
+pub async fn set_plan(tx: &mut Transaction, slug: &str, limits: &PlanLimits) -> Result<bool, Error> {
     let done = sqlx::query!(
         "with locked as (select id from workspaces where slug = $1 for no key update)
          insert into plans (workspace_id, seconds_per_month, build_seconds_max, running_max, pending_max, previews_max,
@@ -159,7 +158,7 @@ pub async fn set_plan(conn: &mut PgConnection, slug: &str, limits: &PlanLimits) 
         signed(limits.previews_max),
         signed(limits.preview_seconds_max)
     );
-    Ok(done.execute(conn).await?.rows_affected() == 1)
+    Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 
 /// Takes a workspace's plan away: from now on it can't be read, so nothing is admitted or claimed. `false` if there is no

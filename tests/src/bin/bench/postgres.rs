@@ -100,9 +100,12 @@ impl Postgres {
     }
 }
 
-/// A connection to a database.
+/// A connection to a database, without the limits that calls have: a million rows take their time.
 pub async fn connect(url: &str) -> anyhow::Result<PgConnection> {
-    Ok(PgConnectOptions::from_str(url)?.application_name("bench").disable_statement_logging().connect().await?)
+    let unlimited =
+        ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"].map(|name| (name, "0"));
+    let options = PgConnectOptions::from_str(url)?.application_name("bench").options(unlimited);
+    Ok(options.disable_statement_logging().connect().await?)
 }
 
 /// Runs statements of the benchmark's own.
