@@ -5,6 +5,7 @@ mod kill_worker;
 mod place;
 mod secrets;
 mod source;
+mod toolchain;
 
 use crate::client::Client;
 use crate::follow::{Lines, follow, waiting};
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::stdout;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use toolchain::Toolchain;
 
 /// Nothing here can run a build (EX_UNAVAILABLE).
 const NO_SANDBOX: u8 = 69;
@@ -142,6 +144,7 @@ struct Scene {
     source: Source,
     client: Client,
     screen: Screen,
+    toolchain: Option<Toolchain>,
     /// The limits that this machine does not give.
     accept: Vec<String>,
 }
@@ -166,7 +169,9 @@ impl Scene {
         say::out(format_args!("board    {} over its own Postgres", stack.url()))?;
         say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
-        Ok(Self { stack, git, source, client, screen: options.screen, accept: Vec::new() })
+        // The sample needs none.
+        let toolchain = if options.path.is_some() { Toolchain::find().await } else { None };
+        Ok(Self { stack, git, source, client, screen: options.screen, toolchain, accept: Vec::new() })
     }
 
     async fn play(&mut self, options: &DemoOptions) -> anyhow::Result<u8> {
@@ -188,6 +193,8 @@ impl Scene {
     }
 
     fn start_worker(&mut self, short: bool) -> anyhow::Result<()> {
+        let mut extra = if short { kill_worker::worker_arguments() } else { Vec::new() };
+        extra.extend(self.toolchain.iter().flat_map(Toolchain::arguments));
         self.stack.start_worker(worker::Options {
             api_url: self.stack.url(),
             dir: self.stack.dir().to_owned(),
@@ -196,9 +203,12 @@ impl Scene {
             accept: self.accept.clone(),
             slots: 1,
             restart: !short,
-            extra: if short { kill_worker::worker_arguments() } else { Vec::new() },
+            extra,
         })?;
         say::out("worker   callboard-worker, sandboxes by bubblewrap")?;
+        if let Some(toolchain) = &self.toolchain {
+            say::out(format_args!("tools    {toolchain}"))?;
+        }
         worker::unlimited(&self.accept).map_or(Ok(()), |line| Ok(say::out(format_args!("         {line}"))?))
     }
 

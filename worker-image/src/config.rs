@@ -73,6 +73,8 @@ pub struct Place {
     pub builds_root: PathBuf,
     /// As root: slot N's processes run as the user `first_uid` + N, who owns nothing else.
     pub first_uid: u32,
+    /// Directories of programs that sandboxes see too, read-only and by the same names: checked by [`tools::check`](crate::tools::check).
+    pub tools: Vec<PathBuf>,
     /// The worker's own binary, which is also the guard and the first process of every sandbox.
     pub binary: PathBuf,
 }

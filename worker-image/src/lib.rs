@@ -47,5 +47,6 @@ mod skipped;
 pub mod stdin;
 pub mod stop;
 pub mod task;
+pub mod tools;
 pub mod worker;
 pub mod workplace;

@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_this_builds_root_is_found_and_nothing_else() {
-        let place = Place { builds_root: "/b".into(), first_uid: 1, binary: "/w".into() };
+        let place = Place { builds_root: "/b".into(), first_uid: 1, tools: Vec::new(), binary: "/w".into() };
         let process =
             |pid, parent, args: &str| Process { pid, parent, args: args.split(' ').map(str::to_owned).collect() };
         let processes = [
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_a_living_keeper_has_is_left_alone_and_what_a_dead_one_had_is_not() {
-        let place = Place { builds_root: "/b".into(), first_uid: 1, binary: "/w".into() };
+        let place = Place { builds_root: "/b".into(), first_uid: 1, tools: Vec::new(), binary: "/w".into() };
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let process =
             |pid, parent, args: String| Process { pid, parent, args: args.split(' ').map(str::to_owned).collect() };

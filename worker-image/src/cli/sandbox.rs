@@ -4,6 +4,7 @@ use crate::config::Place;
 use crate::isolation::docker::{PullWhen, Settings as Containers, socket};
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::{Choice, Limits};
+use crate::tools;
 use anyhow::Context as _;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -18,6 +19,10 @@ pub(super) struct PlaceArgs {
     /// As root, slot N's processes run as this user id + N.
     #[arg(long, env = "CALLBOARD_FIRST_UID", default_value_t = 300_000)]
     first_uid: u32,
+    /// A directory of programs outside of /usr, such as a rustup toolchain, that sandboxes see too: read-only, and its bin first in
+    /// PATH; may be repeated.
+    #[arg(long, env = "CALLBOARD_TOOLS", value_name = "DIR", value_delimiter = ',')]
+    tools: Vec<PathBuf>,
 }
 
 /// What the operator puts up with.
@@ -66,7 +71,10 @@ impl PlaceArgs {
     pub(super) fn place(&self) -> anyhow::Result<Place> {
         let binary = std::env::current_exe().context("this program's own file can't be found")?;
         let builds_root = std::path::absolute(&self.builds_root)?;
-        Ok(Place { builds_root, first_uid: self.first_uid, binary })
+        for directory in &self.tools {
+            tools::check(directory, &builds_root).with_context(|| format!("--tools {}", directory.display()))?;
+        }
+        Ok(Place { builds_root, first_uid: self.first_uid, tools: self.tools.clone(), binary })
     }
 }
 

@@ -86,7 +86,7 @@ impl Bubblewrap {
         let network = task.way_out.as_ref().and_then(|way| way.sandboxes);
         let plan = Plan {
             argv: task.argv.clone(),
-            env: task.env.clone(),
+            env: host::with_tools(task.env.clone(), &self.place.tools),
             files: task.files.clone(),
             proxy_port: network.map(|network| network.proxy_port),
             door: None,
@@ -125,6 +125,7 @@ impl Bubblewrap {
             }
             args.all(&["--tmpfs", directory]);
         }
+        args.extend(host::tools(&self.place.tools));
         args.all(&["--dir", INSIDE]);
         args.bind("--bind", &task.directory.join(names::WORKSPACE), "/workspace");
         args.bind("--bind", &task.directory.join(names::HOME), "/home/build");

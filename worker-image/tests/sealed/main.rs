@@ -35,6 +35,7 @@ mod source;
 mod stopped;
 mod stops;
 mod survival;
+mod tools;
 
 use back_ends::BackEnd;
 use board::Board;

@@ -1,5 +1,6 @@
 //! What a sandbox sees of this host: its programs, and the few files of /etc that programs need. All read-only.
 
+use crate::isolation::plan::Env;
 use crate::workplace::has;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,10 +43,25 @@ pub fn find(name: &str) -> Option<PathBuf> {
     PROGRAMS.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
-/// The variable PATH of a sandbox.
+/// The variable PATH of a sandbox, before any tools.
 #[must_use]
 pub fn path_variable() -> String {
     PROGRAMS.join(":")
+}
+
+/// What a step finds programs by: as [`path_variable`], with those of `tools` first. A PATH of the step's own stays.
+pub(super) fn with_tools(mut env: Env, tools: &[PathBuf]) -> Env {
+    if let Some(path) = env.get_mut("PATH").filter(|path| **path == path_variable()) {
+        let own = tools.iter().map(|directory| format!("{}/bin:", directory.display())).collect::<String>();
+        path.insert_str(0, &own);
+    }
+    env
+}
+
+/// They are bound by the names that they have here, which programs in them may know.
+pub(super) fn tools(directories: &[PathBuf]) -> Vec<String> {
+    let shown = directories.iter().map(|directory| directory.to_string_lossy());
+    shown.flat_map(|directory| three("--ro-bind", &directory, &directory)).collect()
 }
 
 pub(super) fn system() -> Vec<String> {
