@@ -73,11 +73,7 @@ impl Stack {
         let tokens = Tokens::ensure(&shell, &dir).await?;
         tokens.write(&dir, &format!("http://{address}"), &named)?;
         let app = edge::app(routes(), shell.clone());
-        let server = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "the server ended");
-            }
-        });
+        let server = tokio::spawn(edge::listen::serve(listener, app, edge::listen::HEAD_WAIT));
         let sweeps = sweeps(&shell);
         fresh.stays();
         Ok(Self { dir, address, shell, tokens, server, sweeps, worker: None, postgres, _lock: lock })

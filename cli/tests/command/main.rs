@@ -4,6 +4,7 @@ mod follow;
 mod preview;
 #[path = "../../../tests/skipped.rs"]
 mod skipped;
+mod stopped;
 mod up;
 
 use axum::Router;

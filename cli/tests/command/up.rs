@@ -17,25 +17,25 @@ const NOBODYS: u32 = 54_321;
 const ENDS: Duration = Duration::from_secs(60);
 
 /// A directory that other users can come to.
-fn directory(mode: u32) -> TempDir {
+pub(crate) fn directory(mode: u32) -> TempDir {
     let dir = tempfile::Builder::new().prefix("callboard-test.").tempdir().expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("open to others");
     dir
 }
 
-fn up(program: &Path, dir: &Path) -> Command {
+pub(crate) fn up(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["up", "--no-worker", "--port", "0", "--dir"]).arg(dir).current_dir("/");
     command.env_remove("DATABASE_URL").env("HOME", "/nonexistent").stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
-fn callboard() -> &'static Path {
+pub(crate) fn callboard() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_callboard"))
 }
 
 /// Starts it, and waits until it says that it is up.
-fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+pub(crate) fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.spawn().expect("it runs");
     let mut said = BufReader::new(child.stdout.take().expect("its output"));
     let mut line = String::new();
@@ -46,7 +46,7 @@ fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     (child, said)
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), signal).expect("signalled");
 }
 

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use edge::place::placed;
 use edge::{Api, Json, Rejection, Shell, path};
 use protocol::build::{Build, Builds};
-use protocol::{Problem, Status};
+use protocol::{Problem, Status, id};
 use rules::pipeline::is_slug;
 use serde::Deserialize;
 use store::listing::{self, Filter};
@@ -44,9 +44,9 @@ impl Asked {
             let number = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
             number.ok_or_else(|| Rejection::invalid("limit", "a number from 1 to 100"))
         });
-        let before = self.cursor.map(|text| {
-            Uuid::try_parse(&text).map_err(|_| Rejection::invalid("cursor", "not the next_cursor of a page"))
-        });
+        let before = self
+            .cursor
+            .map(|text| id::parse(&text).ok_or_else(|| Rejection::invalid("cursor", "not the next_cursor of a page")));
         if self.pipeline.as_deref().is_some_and(|slug| !is_slug(slug)) {
             return Err(Rejection::invalid("pipeline", "not the name of a pipeline"));
         }

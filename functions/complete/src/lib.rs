@@ -3,14 +3,14 @@
 mod end;
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::State;
+use edge::path::Id;
 use edge::{Combiner, Json, Rejection, Routes, Shell, WorkerToken};
 use end::Call;
 use protocol::Problem;
 use protocol::worker::{Complete, Completed};
 use std::sync::Arc;
 use utoipa_axum::routes;
-use uuid::Uuid;
 
 /// The longest message kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 1024;
@@ -41,7 +41,7 @@ async fn complete(
     State(shell): State<Shell>,
     Extension(completes): Extension<Arc<Completes>>,
     token: WorkerToken,
-    Path(build): Path<Uuid>,
+    Id(build): Id,
     Json(mut report): Json<Complete>,
 ) -> Result<Json<Completed>, Rejection> {
     tidy(&mut report);

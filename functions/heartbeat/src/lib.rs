@@ -1,12 +1,12 @@
 //! May this build go on? Renews a lease and says whether to stop (SPEC.md, Per-build worker calls).
 
-use axum::extract::{Path, State};
+use axum::extract::State;
+use edge::path::Id;
 use edge::{Json, Rejection, Routes, Shell, WorkerToken};
 use protocol::Problem;
 use protocol::worker::{Heartbeat, Renewed};
 use store::builds::{self, Standing};
 use utoipa_axum::routes;
-use uuid::Uuid;
 
 /// The route of this function.
 pub fn routes() -> Routes {
@@ -30,7 +30,7 @@ pub fn routes() -> Routes {
 async fn heartbeat(
     State(shell): State<Shell>,
     token: WorkerToken,
-    Path(id): Path<Uuid>,
+    Id(id): Id,
     Json(mut beat): Json<Heartbeat>,
 ) -> Result<Json<Renewed>, Rejection> {
     // What a worker says to people never costs it its lease: Postgres can't store NUL.

@@ -3,8 +3,9 @@
 mod append;
 mod batch;
 
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::request::Parts;
+use edge::path::Id;
 use edge::{Json, Rejection, Routes, Shell, WorkerToken, auth};
 use protocol::Problem;
 use protocol::worker::{LogBatch, LogStored};
@@ -38,7 +39,7 @@ pub fn routes() -> Routes {
 )]
 async fn logs(
     State(shell): State<Shell>,
-    Path(id): Path<Uuid>,
+    Id(id): Id,
     parts: Parts,
     Json(batch): Json<LogBatch>,
 ) -> Result<Json<LogStored>, Rejection> {

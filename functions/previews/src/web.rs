@@ -6,8 +6,8 @@ use axum::http::HeaderMap;
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use edge::{Api, Json, Rejection, Shell, json, path};
-use protocol::Problem;
 use protocol::preview::{ExtendPreview, Preview, Previews};
+use protocol::{Problem, id};
 use rules::Seconds;
 use rules::preview::{self, Extension, State as PreviewState};
 use serde::Deserialize;
@@ -37,16 +37,15 @@ impl Asked {
         let status = self.status.map(|word| {
             PreviewState::parse(&word).ok_or_else(|| Rejection::invalid("status", "not a state of previews"))
         });
-        let build = self
-            .build
-            .map(|text| Uuid::try_parse(&text).map_err(|_| Rejection::invalid("build", "not the id of a build")));
+        let build =
+            self.build.map(|text| id::parse(&text).ok_or_else(|| Rejection::invalid("build", "not the id of a build")));
         let limit = self.limit.map(|text| {
             let number = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
             number.ok_or_else(|| Rejection::invalid("limit", "a number from 1 to 100"))
         });
-        let before = self.cursor.map(|text| {
-            Uuid::try_parse(&text).map_err(|_| Rejection::invalid("cursor", "not the next_cursor of a page"))
-        });
+        let before = self
+            .cursor
+            .map(|text| id::parse(&text).ok_or_else(|| Rejection::invalid("cursor", "not the next_cursor of a page")));
         let filter = Filter { status: status.transpose()?, build: build.transpose()?, before: before.transpose()? };
         Ok((filter, limit.transpose()?.unwrap_or(PAGE)))
     }

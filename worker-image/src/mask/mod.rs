@@ -114,6 +114,8 @@ pub struct Masker {
     secret: Vec<Range<u64>>,
     /// Up to where the last mask goes.
     masked_to: Option<u64>,
+    /// Whether the line in which it ends shows a mask.
+    is_told: bool,
 }
 
 impl Masker {
@@ -122,7 +124,7 @@ impl Masker {
     pub fn new(masks: Arc<Masks>) -> Self {
         let tracks = if masks.automaton.is_empty() { Vec::new() } else { masks.readings() };
         let tracks = tracks.into_iter().map(Track::new).collect();
-        Self { masks, tracks, held: Vec::new(), from: 0, secret: Vec::new(), masked_to: None }
+        Self { masks, tracks, held: Vec::new(), from: 0, secret: Vec::new(), masked_to: None, is_told: false }
     }
 
     /// Takes the next bytes; returns what may be shown by now.
@@ -153,9 +155,11 @@ impl Masker {
         !self.held.is_empty()
     }
 
-    /// The stream has ended: returns the rest.
+    /// The stream has ended, or goes on in a line of its own: returns the rest.
     pub fn finish(&mut self) -> Vec<u8> {
-        self.shown(None)
+        let rest = self.shown(None);
+        self.masked_to = None;
+        rest
     }
 
     fn end(&self) -> u64 {
@@ -169,12 +173,18 @@ impl Masker {
         self.secret.sort_unstable_by_key(|range| range.start);
         let due = self.secret.partition_point(|range| range.start < to);
         for range in self.secret.drain(..due) {
-            let masked_to = self.masked_to.filter(|masked_to| range.start <= *masked_to);
-            if masked_to.is_none() {
+            let goes_on = self.masked_to.filter(|masked_to| range.start <= *masked_to);
+            if goes_on.is_none() {
                 let plain = at.max(self.masked_to.unwrap_or(0))..range.start;
                 shown.extend_from_slice(part(&self.held, self.from, plain));
-                shown.extend_from_slice(MASK);
             }
+            let secret = part(&self.held, self.from, goes_on.unwrap_or(range.start)..range.end);
+            self.is_told = match goes_on {
+                Some(_) => mask(secret, self.is_told, &mut shown),
+                // Line breaks are all that it is made of.
+                None if is_blank(secret) => mask(b"-", false, &mut shown),
+                None => mask(secret, false, &mut shown),
+            };
             at = at.max(range.end);
             self.masked_to = self.masked_to.max(Some(range.end));
         }
@@ -184,6 +194,26 @@ impl Masker {
         self.from = to;
         shown
     }
+}
+
+/// Puts into `shown` what stands for `secret`: a mask in each line that holds more of it than blanks, and the line breaks between. `is_told`
+/// says whether the line shows a mask already, and, as it is returned, whether the last one does.
+fn mask(secret: &[u8], mut is_told: bool, shown: &mut Vec<u8>) -> bool {
+    for line in secret.split_inclusive(|byte| *byte == b'\n') {
+        if !is_told && !is_blank(line) {
+            shown.extend_from_slice(MASK);
+            is_told = true;
+        }
+        if let Some(end) = [&b"\r\n"[..], b"\n"].into_iter().find(|end| line.ends_with(end)) {
+            shown.extend_from_slice(end);
+            is_told = false;
+        }
+    }
+    is_told
+}
+
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(u8::is_ascii_whitespace)
 }
 
 /// The bytes of a range of numbers, of which `held` begins with `from`.

@@ -134,7 +134,38 @@ fn a_dump_without_secrets_is_shown_as_it_is() {
 #[test]
 fn a_short_value_is_not_looked_for_over_line_breaks() {
     assert_eq!(masked(&["abc"], &["a\nbc abc"]), "a\nbc ***");
-    assert_eq!(masked(&["abcdefgh"], &["abcd\nefgh"]), "***");
+    assert_eq!(masked(&["abcdefgh"], &["abcd\nefgh"]), "***\n***");
+}
+
+#[test]
+fn each_line_that_lost_something_shows_a_mask_and_keeps_its_end() {
+    for (text, shown) in [
+        ("<abcde\nfghij\nkl>\n", "<***\n***\n***>\n"),
+        ("abcde\r\nfghij\r\nkl\r\n", "***\r\n***\r\n***\r\n"),
+        ("abcde\n\nfghijkl\nabcde\nfghijkl", "***\n\n***\n***\n***"),
+    ] {
+        assert_eq!(masked(&["abcdefghijkl"], &[text]), shown, "{text:?}");
+        assert_eq!(
+            masked(&["abcdefghijkl"], &text.split_inclusive(|_| true).collect::<Vec<_>>()),
+            shown,
+            "{text:?} byte by byte"
+        );
+    }
+}
+
+#[test]
+fn a_value_with_a_line_break_at_its_end_does_not_take_it_along() {
+    assert_eq!(masked(&["hunter2\n"], &["hunter2\nhunter2\n."]), "***\n***\n.");
+    assert_eq!(masked(&["\n\n\n"], &["<\n\n\n>"]), "<***>");
+}
+
+#[test]
+fn a_value_that_ends_where_a_command_does_is_masked_anew_behind_it() {
+    let mut masker = Masker::new(Arc::new(Masks::new(["hunter2"])));
+    for _ in 0..2 {
+        masker.push(b"hunter2");
+        assert_eq!(masker.finish(), b"***");
+    }
 }
 
 #[test]
@@ -173,14 +204,16 @@ fn wrapped(text: &str, width: usize, end: &str) -> String {
     lines.join(end)
 }
 
-/// Cuts `text` up, and masks it. A long value has more than one mask where a line ends between its pieces.
+/// Cuts `text` up, and masks it. A value has more than one mask where a line ends within it.
 fn masked_in_pieces(secret: &str, text: &str, size: usize, end: &str) -> String {
     let mut masker = Masker::new(Arc::new(Masks::new([secret])));
     let mut shown: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| masker.push(piece)).collect();
     shown.extend(masker.finish());
-    let (mut shown, two) = (String::from_utf8(shown).unwrap(), format!("***{end}***"));
-    while shown.contains(&two) {
-        shown = shown.replace(&two, "***");
+    let mut shown = String::from_utf8(shown).unwrap();
+    for two in [format!("***{end}***"), format!("***{}***", end.trim_end_matches(' '))] {
+        while shown.contains(&two) {
+            shown = shown.replace(&two, "***");
+        }
     }
     shown
 }

@@ -7,6 +7,7 @@ pub mod billing;
 pub mod combine;
 pub mod config;
 pub mod json;
+pub mod listen;
 mod missing;
 pub mod path;
 pub mod place;

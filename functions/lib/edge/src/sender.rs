@@ -52,7 +52,7 @@ impl Sender {
 
     fn build_of_logs(&self) -> Option<Uuid> {
         let rest = self.uri.path().strip_prefix(WORKERS)?.strip_prefix("builds/")?;
-        rest.strip_suffix("/logs")?.parse().ok()
+        rest.strip_suffix("/logs").and_then(protocol::id::parse)
     }
 }
 

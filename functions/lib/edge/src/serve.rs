@@ -4,7 +4,7 @@ use crate::aws::lambda;
 use crate::config::BadSetting;
 use crate::query::Calls;
 use crate::request::Around;
-use crate::{Config, Rejection, Routes, Shell, request, telemetry};
+use crate::{Config, Rejection, Routes, Shell, listen, request, telemetry};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
@@ -108,7 +108,8 @@ pub async fn main(routes: Routes) -> Result<(), Box<dyn Error + Send + Sync>> {
     let unheard = |error| BadSetting::new("CALLBOARD_LISTEN", format!("can't listen on {listen:?}: {error}"));
     let listener = tokio::net::TcpListener::bind(&listen).await.map_err(unheard)?;
     tracing::info!(listen = %listener.local_addr()?, "serving");
-    Ok(axum::serve(listener, app).await?)
+    listen::serve(listener, app, listen::HEAD_WAIT).await;
+    Ok(())
 }
 
 /// The `main` of a function that is scheduled or called by name, on Lambda only: serves `routes` to requests, and does what is `due` at

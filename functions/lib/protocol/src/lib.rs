@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod build;
+pub mod id;
 pub mod log;
 mod object;
 pub mod pipeline;

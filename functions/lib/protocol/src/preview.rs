@@ -39,6 +39,7 @@ pub struct PreviewSync {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PreviewReport {
     /// The build whose workspace it is started from.
+    #[serde(deserialize_with = "crate::id::deserialize")]
     pub build_id: Uuid,
     /// How it is: `kept`, `starting`, `running`, `failed`, `destroying` or `destroyed`.
     #[schema(value_type = String)]

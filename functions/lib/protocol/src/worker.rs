@@ -33,6 +33,7 @@ pub struct WorkerInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClaimRequest {
     /// The worker's own number for this claim; a repeat gets the same job.
+    #[serde(deserialize_with = "crate::id::deserialize")]
     pub claim_id: Uuid,
     /// Who asks.
     pub worker: WorkerInfo,
