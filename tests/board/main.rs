@@ -19,6 +19,7 @@ mod database;
 mod endings;
 mod fair;
 mod faults;
+mod fetches;
 mod lambda;
 mod lean;
 mod leases;
