@@ -20,6 +20,7 @@ mod database;
 mod endings;
 mod fair;
 mod faults;
+mod fetches;
 mod ids;
 mod lambda;
 mod lean;

@@ -32,7 +32,7 @@ pub(crate) async fn count<T>(board: &Board, call: impl Future<Output = T>) -> i6
 }
 
 #[tokio::test]
-async fn a_claim_a_heartbeat_a_log_batch_and_a_complete_cost_one_statement_each() {
+async fn a_claim_a_fetch_a_heartbeat_a_log_batch_and_a_complete_cost_one_statement_each() {
     let board = Board::new().await;
     if !is_counting(&board).await {
         return;
@@ -41,6 +41,12 @@ async fn a_claim_a_heartbeat_a_log_batch_and_a_complete_cost_one_statement_each(
     // The pool's first connection sets itself up.
     let build = board.running().await;
     assert_eq!(count(&board, board.claim_as(&board.worker, Uuid::new_v4())).await, 1, "claim");
+    let token = board.shell.seal.log_token(build, &edge::WorkerToken::of(&board.worker).id);
+    let fetcher = Uuid::new_v4().to_string();
+    for time in ["fetch", "fetch again"] {
+        let fetch = async { crate::fetches::fetch_by(&board, build, &token, Some(&fetcher)).await.ok() };
+        assert_eq!(count(&board, fetch).await, 1, "{time}");
+    }
     let beat = async { board.work(&format!("builds/{build}/heartbeat"), &json!({})).await.ok() };
     assert_eq!(count(&board, beat).await, 1, "heartbeat");
     assert_eq!(count(&board, board.send_logs(build, &[(1, "a"), (2, "b")])).await, 1, "logs");
@@ -76,9 +82,9 @@ async fn a_sweep_looks_for_previews_only_where_there_can_be_some() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_changes_nothing_that_is_in_an_index() {
+async fn a_heartbeat_or_a_fetch_changes_nothing_that_is_in_an_index() {
     let board = Board::new().await;
-    let changed = ["lease_expires_at", "phase", "last_output_age_ms"];
+    let changed = ["lease_expires_at", "phase", "last_output_age_ms", "job_fetch_id"];
     let indexes = "select count(*) from pg_indexes where tablename = 'builds' and indexdef like '%COLUMN%'";
     for column in changed {
         assert_eq!(board.number(&indexes.replace("COLUMN", column)).await, 0, "{column}");

@@ -52,14 +52,21 @@ async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_log
     let job = board.claim_as(&board.worker, Uuid::new_v4()).await.ok();
     assert_eq!(job["secrets"]["TOKEN"], "s3cret-value");
     let build = job["build_id"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+    let log_token = job["log_token"].as_str().expect("a token");
+    let fetcher = Uuid::new_v4().to_string();
+    let fetched = crate::fetches::fetch_by(&board, build, log_token, Some(&fetcher)).await.ok();
+    assert_eq!(fetched["secrets"]["TOKEN"], "s3cret-value");
+    let other = crate::fetches::fetch_by(&board, build, log_token, Some(&Uuid::new_v4().to_string())).await;
+    assert_eq!(other.said(), (409, "conflict"));
     let _ = board.send_logs(build, &[(1, "output-of-a-build")]).await.ok();
     let report = json!({ "status": "failed", "ran_ms": 1, "last_seq": 1, "error_message": "message-of-a-build" });
     let _ = board.complete(build, &report).await.ok();
     let stranger = Request::get("/api/v1/builds").header("authorization", "Bearer cba_stranger-token");
     let _ = board.send(stranger.body(axum::body::Body::empty()).expect("a request")).await;
     let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
-    assert!(text.contains("build claimed") && text.contains("build ended"), "what is looked through are our lines");
-    let log_token = job["log_token"].as_str().expect("a token");
+    for line in ["build claimed", "job fetched", "job refused to a second fetcher", "build ended"] {
+        assert!(text.contains(line), "what is looked through are our lines: {line}");
+    }
     for secret in [
         "s3cret-value",
         "env-value",

@@ -16,9 +16,9 @@ pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Re
     })
 }
 
-/// The job of a build that this token holds. Nothing here may fail: the build is claimed. A secret that can't be opened is
+/// The job of a build that the token `claimed_by` holds. Nothing here may fail: the build is claimed. A secret that can't be opened is
 /// left out, and the logs say so.
-pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
+pub(crate) fn made_of(shell: &Shell, claimed_by: &str, taken: Taken) -> Job {
     let Taken { build, workspace, spec, .. } = taken;
     let mut opened = shell.open(workspace, taken.sealed);
     let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
@@ -38,7 +38,7 @@ pub(crate) fn made_of(shell: &Shell, token: &WorkerToken, taken: Taken) -> Job {
         secrets: opened,
         clone_secret,
         registry_secrets,
-        log_token: Secret(shell.seal.log_token(build, &token.id)),
+        log_token: Secret(shell.seal.log_token(build, claimed_by)),
         lease_ttl_ms: ms(timing.lease),
         lease_grace_ms: ms(timing.lease_grace),
         heartbeat_every_ms: ms(timing.heartbeat_every),

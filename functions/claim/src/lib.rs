@@ -1,5 +1,6 @@
-//! Which build does this worker get? (SPEC.md, Claim)
+//! Which build does this worker get? (SPEC.md, Claim) And what does the build run, for what runs it away from its worker?
 
+mod fetch;
 mod job;
 mod take;
 
@@ -21,9 +22,9 @@ type Claims = Combiner<Call, Option<Box<Taken>>>;
 /// When a worker without work is to ask again, in seconds.
 const RETRY_AFTER_SECONDS: &str = "2";
 
-/// The route of this function.
+/// The routes of this function.
 pub fn routes() -> Routes {
-    Routes::new().routes(routes!(claim)).layer(Extension(Arc::<Claims>::default()))
+    Routes::new().routes(routes!(claim)).routes(routes!(fetch::fetch)).layer(Extension(Arc::<Claims>::default()))
 }
 
 /// Takes the oldest build that may run; a repeated `claim_id` gets the same job.
@@ -55,7 +56,7 @@ async fn claim(
     let call = Call { token: token.clone(), request };
     match claims.call(call, shell.config.batch_max, serve).await? {
         Some(taken) => {
-            let job = job::made_of(&shell, &token, *taken);
+            let job = job::made_of(&shell, &token.id, *taken);
             tracing::info!(build.id = %job.build_id, token.id = %token.id, worker.name = %name, "build claimed");
             Ok(Json(job).into_response())
         }

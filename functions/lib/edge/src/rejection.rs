@@ -45,6 +45,9 @@ pub enum Rejection {
     /// 409: plans come from the billing service, not from operators.
     #[error("billed elsewhere")]
     BilledElsewhere,
+    /// 409: another fetcher has this build's job.
+    #[error("job taken")]
+    JobTaken,
     /// 412: changed by somebody else since it was read.
     #[error("concurrent update")]
     ConcurrentUpdate,
@@ -71,6 +74,9 @@ pub enum Rejection {
     /// 503: the workspace's plan can't be read.
     #[error("billing unavailable")]
     BillingUnavailable,
+    /// 503: the lease has lapsed; it may be renewed yet, or the build be lost.
+    #[error("lease lapsed")]
+    LeaseLapsed,
     /// 503: two calls met; the same call again will find out.
     #[error("two calls met")]
     TryAgain,
@@ -125,6 +131,12 @@ impl Rejection {
                 Code::BilledElsewhere,
                 "plans come from the billing service (CALLBOARD_BILLING_URL); set it there".into(),
             ),
+            Self::JobTaken => (
+                S::CONFLICT,
+                Code::Conflict,
+                "another fetcher has this build's job, and it is given to one; only that one's Fetch-Id gets it again"
+                    .into(),
+            ),
             Self::ConcurrentUpdate => {
                 (S::PRECONDITION_FAILED, Code::ConcurrentUpdate, "changed since you read it; read it again".into())
             }
@@ -150,6 +162,12 @@ impl Rejection {
                 Code::BillingUnavailable,
                 "the workspace's plan can't be read; try again".into(),
             ),
+            Self::LeaseLapsed => (
+                S::SERVICE_UNAVAILABLE,
+                Code::Unavailable,
+                "the build's lease has lapsed; try again until its worker has renewed it, or the build has ended"
+                    .into(),
+            ),
             Self::TryAgain => {
                 (S::SERVICE_UNAVAILABLE, Code::Unavailable, "two calls about the same thing met; try again".into())
             }
@@ -170,9 +188,9 @@ impl Rejection {
         }
     }
 
-    /// Whether the board is well, and the call only came at the wrong time: a workspace lacks its plan, or two calls met.
+    /// Whether the board is well, and the call only came at the wrong time: a workspace lacks its plan, a lease has lapsed, or two calls met.
     fn is_put_off(&self) -> bool {
-        matches!(self, Self::BillingUnavailable | Self::TryAgain)
+        matches!(self, Self::BillingUnavailable | Self::LeaseLapsed | Self::TryAgain)
     }
 
     /// The problem that says so. A 5xx is not described: its cause is for the logs.
@@ -194,12 +212,14 @@ impl Rejection {
             | Self::BuildNotFinal
             | Self::PreviewEnded(_)
             | Self::BilledElsewhere
+            | Self::JobTaken
             | Self::ConcurrentUpdate
             | Self::TooLarge(_)
             | Self::UnsupportedMediaType
             | Self::IdempotencyMismatch
             | Self::QueueFull
             | Self::BillingUnavailable
+            | Self::LeaseLapsed
             | Self::TryAgain
             | Self::NotMigrated
             | Self::Unfetched(_)

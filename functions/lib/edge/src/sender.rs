@@ -38,7 +38,7 @@ impl Sender {
 
     async fn known(&self, shell: &Shell) -> Result<(), Rejection> {
         let token = bearer_in(self.authorization.as_ref())?;
-        let (id, digest) = match self.build_of_logs().filter(|_| token.starts_with("cbl_")) {
+        let (id, digest) = match self.build_of_log_token().filter(|_| token.starts_with("cbl_")) {
             // Another build's log token is like another token's build: it is not found.
             Some(build) => (shell.seal.read_log_token(build, token).ok_or(Rejection::NotFound)?, None),
             None => {
@@ -50,9 +50,10 @@ impl Sender {
         known.then_some(()).ok_or(Rejection::Unauthorized)
     }
 
-    fn build_of_logs(&self) -> Option<Uuid> {
+    /// The build, where the call is one that its log token is good for.
+    fn build_of_log_token(&self) -> Option<Uuid> {
         let rest = self.uri.path().strip_prefix(WORKERS)?.strip_prefix("builds/")?;
-        rest.strip_suffix("/logs").and_then(protocol::id::parse)
+        protocol::id::parse(rest.strip_suffix("/logs").or_else(|| rest.strip_suffix("/job"))?)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod pipeline_file;
 pub mod pipeline_problems;
 pub mod preview;
 pub mod problem;
+pub mod runner;
 pub mod worker;
 pub mod workspace;
 

@@ -52,6 +52,8 @@ codes! {
     PreviewEnded = "preview_ended",
     /// 409: plans come from the billing service; set it there.
     BilledElsewhere = "billed_elsewhere",
+    /// 409: another fetcher has this build's job.
+    Conflict = "conflict",
     /// 409: a thing of that name exists already.
     Exists = "exists",
     /// 412: changed by somebody else since it was read.

@@ -97,7 +97,7 @@ pub struct Job {
     /// What a registry, and nobody else, is shown when an image is pulled from it, by registry: `user:password`, or a token.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub registry_secrets: BTreeMap<String, Secret>,
-    /// Good for this build's logs call alone.
+    /// Good for this build's logs call, and for one runner of its steps to fetch the job, alone.
     pub log_token: Secret,
     /// How long the lease lasts, from when the request was sent.
     pub lease_ttl_ms: u64,

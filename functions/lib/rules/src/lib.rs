@@ -7,6 +7,7 @@ pub mod billing;
 pub mod budget;
 pub mod ending;
 pub mod fairness;
+pub mod fetch;
 pub mod lease;
 pub mod logs;
 pub mod migrations;

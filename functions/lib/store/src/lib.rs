@@ -4,6 +4,7 @@ pub mod billing;
 pub mod builds;
 pub mod claims;
 pub mod endings;
+pub mod fetches;
 pub mod gauges;
 pub mod listing;
 pub mod log_pages;
