@@ -1,6 +1,7 @@
 """What must hold for every template of infra/, without an account. cfn-lint parses them."""
 
 import collections
+import copy
 import ipaddress
 import itertools
 import json
@@ -94,6 +95,10 @@ def texts(value):
     return [str(value)]
 
 
+# The policy of a role that may connect as a user of the database, where there is one.
+DATABASE_USER = {"Fn::If": ["HasDatabaseUser", {"Ref": "DatabaseUserPolicy"}, {"Ref": "AWS::NoValue"}]}
+
+
 def statements(value):
     """Every statement of every policy in a value."""
     if isinstance(value, dict):
@@ -125,7 +130,10 @@ class Functions(unittest.TestCase):
 
     def test_they_differ_in_their_names_code_role_log_and_time_only(self):
         own = {"FunctionName", "Code", "Role", "LoggingConfig", "Timeout"}
-        alike = [{k: v for k, v in f.items() if k not in own} for f in properties("AWS::Lambda::Function").values()]
+        alike = [{k: v for k, v in copy.deepcopy(f).items() if k not in own} for f in properties("AWS::Lambda::Function").values()]
+        for function in alike:
+            # Who connects by the role has a test of its own.
+            del function["Environment"]["Variables"]["CALLBOARD_DATABASE_USER_ARN"]
         for function in alike:
             self.assertEqual(function, alike[0])
         self.assertEqual((alike[0]["Architectures"], alike[0]["Runtime"]), (["arm64"], "provided.al2023"))
@@ -161,6 +169,17 @@ class Functions(unittest.TestCase):
         for name, function in properties("AWS::Lambda::Function").items():
             role = TEMPLATES["template.yaml"]["Resources"][f"{name}Role"]["Properties"]
             self.assertIn({"Ref": "SecretsPolicy"}, role["ManagedPolicyArns"], name)
+
+    def test_the_functions_may_connect_as_one_user_by_their_role_and_the_one_that_migrates_may_not(self):
+        resources = TEMPLATES["template.yaml"]["Resources"]
+        policy = resources["DatabaseUserPolicy"]
+        (statement,) = statements(policy["Properties"])
+        self.assertEqual((statement["Action"], statement["Resource"]), ("rds-db:connect", {"Ref": "DatabaseUserArn"}))
+        self.assertEqual(policy["Condition"], DATABASE_USER["Fn::If"][0])
+        for name, function in properties("AWS::Lambda::Function").items():
+            has = DATABASE_USER in resources[f"{name}Role"]["Properties"]["ManagedPolicyArns"]
+            told = function["Environment"]["Variables"]["CALLBOARD_DATABASE_USER_ARN"]
+            self.assertEqual((has, told), (False, "") if name == "Migrate" else (True, {"Ref": "DatabaseUserArn"}), name)
 
     def test_the_api_has_the_routes_that_the_functions_mount_and_the_document_lists(self):
         integrations = {name: i["IntegrationUri"] for name, i in properties("AWS::ApiGatewayV2::Integration").items()}
@@ -392,7 +411,7 @@ class Templates(unittest.TestCase):
     def test_no_policy_is_one_that_is_not_read_here(self):
         for name, role in resources("AWS::IAM::Role"):
             for policy in role["Properties"].get("ManagedPolicyArns", []):
-                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}], name)
+                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}, DATABASE_USER], name)
         for name, permission in resources("AWS::Lambda::Permission"):
             self.assertFalse([text for text in texts(permission) if "*" in text], name)
 

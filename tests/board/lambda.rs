@@ -3,6 +3,7 @@
 mod secret;
 mod server;
 mod service;
+mod user;
 
 use crate::Board;
 use axum::extract::{Path, State};

@@ -64,7 +64,7 @@ fn claimed_by(shell: &Shell, build: Uuid, parts: &Parts) -> Result<String, Rejec
 
 /// Not in the address, which others log.
 fn fetcher(headers: &HeaderMap) -> Result<Uuid, Rejection> {
-    let given = headers.get(FETCH_ID).and_then(|value| Uuid::try_parse(value.to_str().ok()?).ok());
+    let given = headers.get(FETCH_ID).and_then(|value| protocol::id::parse(value.to_str().ok()?));
     given.ok_or_else(|| Rejection::BadRequest("send Fetch-Id: a UUID that this fetcher made for itself".into()))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! AWS's own SDK would be half of a function's zip and is not needed for one call. None of this runs outside of Lambda.
 
+mod database_user;
 pub mod lambda;
 pub mod metrics;
 mod secrets;

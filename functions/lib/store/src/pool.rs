@@ -72,6 +72,13 @@ impl Store {
         });
     }
 
+    /// The host and the port that connections are opened to.
+    #[must_use]
+    pub fn address(&self) -> (String, u16) {
+        let options = self.pool.connections.manager().options();
+        (options.get_host().to_owned(), options.get_port())
+    }
+
     /// Opens connections as `username` (if given) with `password` from now on. Those that are open stay.
     pub fn identify(&self, username: Option<&str>, password: &str) {
         let change = |options: PgConnectOptions| username.into_iter().fold(options, PgConnectOptions::username);

@@ -4,8 +4,9 @@
 //! connection, which is looked after before each call: Lambda freezes an instance between two, for minutes, and the other side
 //! may have closed it meanwhile.
 
+use super::database_user::DatabaseUser;
 use super::metrics::Metrics;
-use super::secrets::{SecretsManager, Unfetched};
+use super::secrets::{SecretsManager, Unfetched, credentials};
 use crate::config::BadSetting;
 use crate::{Config, Rejection, Routes, Shell, app};
 use axum::Router;
@@ -19,10 +20,14 @@ use tower::{Service as _, ServiceExt as _};
 
 /// An ARN or a name of a secret with the database's name and password, instead of those in `CALLBOARD_DATABASE_URL`.
 const DATABASE_SECRET: &str = "CALLBOARD_DATABASE_SECRET";
+/// The ARN of a user of the database whom the function's role may connect as, instead of a password: `arn:aws:rds-db:…:dbuser:…/NAME`.
+const DATABASE_USER: &str = "CALLBOARD_DATABASE_USER_ARN";
 /// An ARN or a name of a secret with what `CALLBOARD_SECRETS_KEY` would have.
 const KEY_SECRET: &str = "CALLBOARD_KEY_SECRET";
 /// Stands for the key until it is fetched, so that other settings are checked when an instance starts.
 const NO_KEY: &str = "unfetched:0000000000000000000000000000000000000000000000000000000000000000";
+
+const NO_USER: &str = "not a user of the database; give arn:aws:rds-db:REGION:ACCOUNT:dbuser:RESOURCE/NAME";
 
 /// Serves `routes` to requests of API Gateway.
 ///
@@ -76,6 +81,7 @@ struct Instance {
     lookup: Lookup,
     made: OnceCell<(Shell, Router)>,
     secrets: OnceCell<SecretsManager>,
+    user: Option<DatabaseUser>,
 }
 
 impl Instance {
@@ -83,7 +89,11 @@ impl Instance {
         let checked = |name| lookup(name).or_else(|| (name == "CALLBOARD_SECRETS_KEY").then(|| NO_KEY.into()));
         let is_complete = lookup(KEY_SECRET).is_none();
         Config::read(|name| if is_complete { lookup(name) } else { checked(name) })?;
-        Ok(Self { routes, lookup, made: OnceCell::new(), secrets: OnceCell::new() })
+        let user = match lookup(DATABASE_USER).filter(|arn| !arn.is_empty()) {
+            Some(arn) => Some(DatabaseUser::of(&arn).ok_or_else(|| BadSetting::new(DATABASE_USER, NO_USER))?),
+            None => None,
+        };
+        Ok(Self { routes, lookup, made: OnceCell::new(), secrets: OnceCell::new(), user })
     }
 
     async fn answer(&self, request: Request) -> Result<Response, Infallible> {
@@ -96,9 +106,13 @@ impl Instance {
     /// The surroundings with a connection that answers, by a password that is right.
     async fn ready(&self) -> Result<&(Shell, Router), Rejection> {
         let made = self.made.get_or_try_init(|| self.make()).await?;
+        if self.user.is_some() {
+            // A connection may be opened at any call, and yesterday's password is none.
+            self.log_in(&made.0).await?;
+        }
         match made.0.store.revive().await {
             Ok(()) => Ok(made),
-            Err(store::Error::Refused(_)) if (self.lookup)(DATABASE_SECRET).is_some() => {
+            Err(store::Error::Refused(_)) if self.user.is_none() && (self.lookup)(DATABASE_SECRET).is_some() => {
                 tracing::info!("the database's password has changed");
                 self.log_in(&made.0).await?;
                 made.0.store.revive().await?;
@@ -126,9 +140,13 @@ impl Instance {
         Ok((shell, routes))
     }
 
-    /// Has new connections opened with the secret's name and password, if there is one.
+    /// Has new connections opened as the role's user, or with the secret's name and password, if there is one.
     async fn log_in(&self, shell: &Shell) -> Result<(), Rejection> {
-        if let Some(id) = (self.lookup)(DATABASE_SECRET) {
+        if let Some(user) = &self.user {
+            let who = credentials(self.lookup).map_err(|bad| Rejection::Internal(bad.to_string()))?;
+            let (host, port) = shell.store.address();
+            shell.store.identify(Some(&user.name), &user.password(&host, port, &who));
+        } else if let Some(id) = (self.lookup)(DATABASE_SECRET) {
             let login = self.manager().await?.login(&id).await.map_err(unfetched)?;
             shell.store.identify(login.username.as_deref(), &login.password);
         }

@@ -53,6 +53,20 @@ pub(crate) struct Login {
     pub(crate) password: String,
 }
 
+fn given(lookup: impl Fn(&'static str) -> Option<String>, name: &'static str) -> Result<String, BadSetting> {
+    lookup(name).ok_or_else(|| BadSetting::new(name, "not set, though Lambda sets it"))
+}
+
+/// The function's role.
+///
+/// # Errors
+///
+/// [`BadSetting`] if one of Lambda's own variables is missing.
+pub(crate) fn credentials(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Credentials, BadSetting> {
+    let key = given(&lookup, "AWS_SECRET_ACCESS_KEY")?;
+    Ok(Credentials { key_id: given(&lookup, "AWS_ACCESS_KEY_ID")?, key, session: lookup("AWS_SESSION_TOKEN") })
+}
+
 impl SecretsManager {
     /// The service that `lookup`'s region and credentials name. Nothing is connected yet.
     ///
@@ -60,15 +74,13 @@ impl SecretsManager {
     ///
     /// [`BadSetting`] if one of Lambda's own variables is missing.
     pub(crate) fn new(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, BadSetting> {
-        let given = |name| lookup(name).ok_or_else(|| BadSetting::new(name, "not set, though Lambda sets it"));
-        let region = given("AWS_REGION")?;
+        let region = given(&lookup, "AWS_REGION")?;
         // As AWS's SDKs have it: an emulator's address, for this service or for all.
         let elsewhere = ENDPOINTS.into_iter().find_map(&lookup);
         let url = elsewhere.unwrap_or_else(|| format!("https://secretsmanager.{region}.amazonaws.com"));
         let url =
             Url::parse(&url).map_err(|_| BadSetting::new("AWS_ENDPOINT_URL", "not an address; give https://host"))?;
-        let key = given("AWS_SECRET_ACCESS_KEY")?;
-        let who = Credentials { key_id: given("AWS_ACCESS_KEY_ID")?, key, session: lookup("AWS_SESSION_TOKEN") };
+        let who = credentials(&lookup)?;
         // A provider that is installed already is as good.
         rustls::crypto::ring::default_provider().install_default().ok();
         let builder = Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).no_proxy();

@@ -34,21 +34,34 @@ pub(crate) struct Scope<'a> {
 
 /// The value of the header `authorization`. `at` is the instant as `x-amz-date` has it: `20150830T123600Z`.
 pub(crate) fn authorization(asked: &Asked<'_>, scope: Scope<'_>, who: &Credentials, at: &str) -> String {
-    let Scope { region, service } = scope;
-    let day = at.split('T').next().unwrap_or(at);
+    let (within, names) = (scope.on(at), names(asked));
+    let signature = signature(asked, scope, who, at);
+    format!("AWS4-HMAC-SHA256 Credential={}/{within}, SignedHeaders={names}, Signature={signature}", who.key_id)
+}
+
+/// The signature alone, for a question whose `query` says who signs it, and how.
+pub(crate) fn signature(asked: &Asked<'_>, scope: Scope<'_>, who: &Credentials, at: &str) -> String {
     let mut headers = String::new();
     for (name, value) in asked.headers {
         let _ = writeln!(headers, "{name}:{}", value.trim());
     }
-    let names = asked.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
     let body = digest(asked.body);
-    let canonical = [asked.method, asked.path, asked.query, &headers, &names, &body].join("\n");
-    let within = format!("{day}/{region}/{service}/aws4_request");
-    let text = format!("AWS4-HMAC-SHA256\n{at}\n{within}\n{}", digest(canonical.as_bytes()));
+    let canonical = [asked.method, asked.path, asked.query, &headers, &names(asked), &body].join("\n");
+    let text = format!("AWS4-HMAC-SHA256\n{at}\n{}\n{}", scope.on(at), digest(canonical.as_bytes()));
     let first = format!("AWS4{}", who.key).into_bytes();
-    let key = [day, region, service, "aws4_request"].iter().fold(first, |key, part| keyed(&key, part));
-    let signature = hex::encode(keyed(&key, &text));
-    format!("AWS4-HMAC-SHA256 Credential={}/{within}, SignedHeaders={names}, Signature={signature}", who.key_id)
+    hex::encode(keyed(&scope.on(at).split('/').fold(first, |key, part| keyed(&key, part)), &text))
+}
+
+fn names(asked: &Asked<'_>) -> String {
+    asked.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";")
+}
+
+impl Scope<'_> {
+    /// What a signature of the instant `at` is good for.
+    pub(crate) fn on(self, at: &str) -> String {
+        let day = at.split('T').next().unwrap_or(at);
+        format!("{day}/{}/{}/aws4_request", self.region, self.service)
+    }
 }
 
 fn digest(bytes: &[u8]) -> String {
