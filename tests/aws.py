@@ -57,6 +57,7 @@ WORKER_LEFT_OUT = {
     "the volume is mounted at the default": {"CALLBOARD_BUILDS_ROOT"},
     "the steps' network holds nothing that they may reach": {"CALLBOARD_EGRESS_ALLOW"},
     "nothing is to be missing there": {"CALLBOARD_ACCEPT"},
+    "steps have an image, and the host's programs are none of theirs": {"CALLBOARD_TOOLS"},
     "there are no previews, since nothing leads in": {
         f"CALLBOARD_PREVIEW_{word}" for word in ["PORTS", "ADDRESS", "URL", "START_TIMEOUT", "HEALTH_EVERY_MS"]
     },
