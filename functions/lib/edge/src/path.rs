@@ -17,7 +17,7 @@ pub fn uuid(text: &str) -> Result<Uuid, Rejection> {
     protocol::id::parse(text).ok_or_else(none)
 }
 
-/// The id in an address that has one: [`uuid`], before the body is read.
+/// The id in an address that has one: [`uuid()`], before the body is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Id(pub Uuid);
 
