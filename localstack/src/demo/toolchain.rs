@@ -12,6 +12,15 @@ const TOOLS: &str = "CALLBOARD_TOOLS";
 /// Where a sandbox finds programs anyway.
 const SEEN: [&str; 3] = ["/usr/local/bin/cargo", "/usr/bin/cargo", "/bin/cargo"];
 
+/// Where a toolchain may be that steps are shown. Elsewhere a sandbox has something of its own, and the worker would refuse to start.
+const SHOWN: [&str; 3] = ["/home", "/root", "/opt"];
+
+/// Whether the worker may be told of it.
+fn is_shown(directory: &Path) -> bool {
+    let is_plain = !directory.to_string_lossy().contains([':', ',']);
+    is_plain && SHOWN.iter().any(|at| directory.starts_with(at)) && !directory.starts_with("/home/build")
+}
+
 /// A toolchain that steps could not see without being shown it.
 pub(super) enum Toolchain {
     /// They can be shown it.
@@ -30,7 +39,7 @@ impl Toolchain {
         }
         let told = Command::new("rustc").args(["--print", "sysroot"]).kill_on_drop(true).output().await.ok()?;
         let directory = PathBuf::from(String::from_utf8(told.stdout).ok()?.trim()).canonicalize().ok()?;
-        directory.join("bin/cargo").exists().then_some(())?;
+        (is_shown(&directory) && directory.join("bin/cargo").exists()).then_some(())?;
         let closed = directory.ancestors().filter(|path| geteuid().is_root() && keeps_others_out(path)).last();
         Some(closed.map_or_else(|| Self::Open(directory.clone()), |closed| Self::Closed(closed.to_owned())))
     }
@@ -62,4 +71,24 @@ impl fmt::Display for Toolchain {
 
 fn keeps_others_out(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_worker_takes_is_shown() {
+        for (directory, shown) in [
+            ("/home/me/.rustup/toolchains/stable", true),
+            ("/root/.rustup/toolchains/stable", true),
+            ("/opt/rust", true),
+            ("/usr/local/rustup/toolchains/1.95.0", false),
+            ("/var/lib/ci/.rustup/toolchains/stable", false),
+            ("/home/build/.rustup/toolchains/stable", false),
+            ("/home/me,you/.rustup/toolchains/stable", false),
+        ] {
+            assert_eq!(is_shown(Path::new(directory)), shown, "{directory}");
+        }
+    }
 }
