@@ -78,7 +78,7 @@ async fn a_sweep_looks_for_previews_only_where_there_can_be_some() {
     board.execute(host).await;
     let with = count(&board, board.sweep()).await;
     println!("an idle sweep: {without} statements without previews, {with} with a host of some");
-    assert!(without < with, "{without} and {with}");
+    assert!(without < with && without <= 11, "{without} and {with}");
 }
 
 #[tokio::test]

@@ -3,10 +3,9 @@
 //! It takes what nobody holds at that moment, so that whoever extends or destroys one at the same time wins or loses as a whole;
 //! what it passed over is the next clean-up's.
 
-use crate::sweep::{Asked, BATCHES_MAX};
+use crate::sweep::BATCHES_MAX;
 use edge::{Rejection, Shell};
 use protocol::admin::Swept;
-use rules::preview::is_cleanup_due;
 use store::preview_cleanup::{self as cleanup, BATCH};
 
 /// Cleans previews up. While ends are held back after an outage, no host counts as lost.
@@ -14,13 +13,7 @@ use store::preview_cleanup::{self as cleanup, BATCH};
 /// # Errors
 ///
 /// [`Rejection::Store`] if the database could not be asked.
-pub(crate) async fn tend(shell: &Shell, asked: Asked, swept: &mut Swept) -> Result<(), Rejection> {
-    if asked == Asked::BySchedule {
-        let (last, now) = cleanup::last(&shell.store).await?;
-        if !is_cleanup_due(last, &shell.config.timing, now) {
-            return Ok(());
-        }
-    }
+pub(crate) async fn tend(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
     if !cleanup::note(&shell.store).await? {
         return Ok(());
     }

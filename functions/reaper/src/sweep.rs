@@ -6,6 +6,7 @@ use protocol::EndReason;
 use protocol::admin::Swept;
 use rules::fairness::Order;
 use rules::lease::Due;
+use rules::preview::is_cleanup_due;
 use rules::runnable;
 use store::{endings, submissions, sweeps};
 use uuid::Uuid;
@@ -31,22 +32,26 @@ pub(crate) enum Asked {
 }
 
 pub(crate) async fn sweep_for(shell: &Shell, asked: Asked) -> Result<Swept, Rejection> {
-    let paused = sweeps::begin(&shell.store, &shell.config.timing).await?;
-    let mut swept = Swept { paused, ..Swept::default() };
-    if !paused {
+    let begun = sweeps::begin(&shell.store, &shell.config.timing).await?;
+    let mut swept = Swept { paused: begun.paused, ..Swept::default() };
+    if !begun.paused {
         end_due(shell, &mut swept).await?;
     }
-    if sweeps::set_order(&shell.store, shell.config.claim_order == Order::Fair).await? {
+    let fair = shell.config.claim_order == Order::Fair;
+    if begun.fair != fair && sweeps::set_order(&shell.store, fair).await? {
         tracing::info!(order = shell.config.claim_order.as_str(), "order of claims set");
     }
-    roll_month(shell).await?;
+    if begun.month_is_over {
+        roll_month(shell).await?;
+    }
     expire(shell, &mut swept).await?;
     end_unrunnable(shell, &mut swept).await?;
     // Before builds are purged: those whose preview goes now go with it.
-    previews::tend(shell, asked, &mut swept).await?;
+    if asked == Asked::ByOperator || is_cleanup_due(begun.previews_at, &shell.config.timing, begun.now) {
+        previews::tend(shell, &mut swept).await?;
+    }
     purge(shell, &mut swept).await?;
     sweeps::forget(&shell.store, &shell.config.timing).await?;
-    sweeps::forget_queues(&shell.store).await?;
     // Last, since it waits for others: nothing else of a sweep is late for it.
     plans::tend(shell, &mut swept).await?;
     tell(&swept);

