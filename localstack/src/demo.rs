@@ -170,7 +170,7 @@ impl Scene {
         say::out(format_args!("source   {} (HEAD of {}; what is not committed is not built)", git.url(), source.name))?;
         let client = Client::new(stack.url(), stack.tokens().api.clone())?;
         // The sample needs none.
-        let toolchain = if options.path.is_some() { Toolchain::find().await } else { None };
+        let toolchain = if options.path.is_some() { Toolchain::find(stack.dir()).await? } else { None };
         Ok(Self { stack, git, source, client, screen: options.screen, toolchain, accept: Vec::new() })
     }
 

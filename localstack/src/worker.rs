@@ -62,6 +62,19 @@ pub fn binary() -> anyhow::Result<PathBuf> {
     found.context("callboard-worker is not beside this program: build it with `cargo build -p callboard-worker`")
 }
 
+/// Whether a worker with its builds below `dir` would take `tools`, as itself says; if not, why.
+///
+/// # Errors
+///
+/// If it can't be asked.
+pub async fn takes(dir: &Path, tools: &Path) -> anyhow::Result<Result<(), String>> {
+    let mut asked = Command::new(binary()?);
+    asked.arg("place").arg("--builds-root").arg(dir.join("builds")).arg("--tools").arg(tools);
+    let said = asked.kill_on_drop(true).output().await.context("callboard-worker can't be started")?;
+    let why = || String::from_utf8_lossy(&said.stderr).trim().to_owned();
+    Ok(if said.status.success() { Ok(()) } else { Err(why()) })
+}
+
 /// What `callboard-worker doctor` says: `Ok` if builds can run here, with those limits that they can't be held to; else its own
 /// words.
 ///

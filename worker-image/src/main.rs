@@ -41,6 +41,13 @@ fn main() -> ExitCode {
         }
         Command::Keep(KeepArgs { .. }) => code(keeper::run(descriptors)),
         Command::Health(args) => say(args.ask()),
+        Command::Place(args) => match args.place() {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::from(78)
+            }
+        },
         Command::HandOver { user, directories } => code(hand_over::hand_over(&directories, user)),
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Try { what } => code_or_why(isolation::trial::attempt(what, &mut stdout())),

@@ -1,4 +1,4 @@
-//! Directories of programs outside of `/usr` that an operator has sandboxes see: rustup's toolchains, nvm's.
+//! Directories of programs that an operator has sandboxes find: rustup's toolchains, nvm's.
 
 use anyhow::{bail, ensure};
 use nix::unistd::geteuid;
@@ -6,8 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Where a sandbox has something of its own, or what nobody means to show.
-const TAKEN: [&str; 12] =
-    ["/proc", "/sys", "/dev", "/run", "/workspace", "/home/build", "/usr", "/bin", "/sbin", "/lib", "/etc", "/var"];
+const TAKEN: [&str; 11] =
+    ["/proc", "/sys", "/dev", "/run", "/workspace", "/home/build", "/bin", "/sbin", "/lib", "/etc", "/var"];
+
+/// What a sandbox sees anyway, all of it: below it only `PATH` has something to gain.
+const SEEN: &str = "/usr";
 
 /// Whether sandboxes may see `directory`, and can.
 ///
@@ -22,7 +25,8 @@ pub fn check(directory: &Path, builds_root: &Path) -> anyhow::Result<()> {
     ensure!(real == directory, "is a link to {}: name that", real.display());
     ensure!(real.is_dir(), "is no directory");
     let hides = |own: &str| Path::new(own).starts_with(&real) || real.starts_with(own);
-    if let Some(own) = TAKEN.iter().find(|own| hides(own)) {
+    let is_all_of_it = Path::new(SEEN).starts_with(&real).then_some(&SEEN);
+    if let Some(own) = TAKEN.iter().find(|own| hides(own)).or(is_all_of_it) {
         bail!("is {own} of a sandbox, or in it, or holds it: name the one directory whose bin has the programs");
     }
     let is_apart = !builds_root.starts_with(&real) && !real.starts_with(builds_root);
@@ -30,7 +34,7 @@ pub fn check(directory: &Path, builds_root: &Path) -> anyhow::Result<()> {
     ensure!(real.join("bin").is_dir(), "has no bin with programs");
     match closed(&real) {
         Some(closed) if geteuid().is_root() => bail!(
-            "{} lets no other user in, and builds run as others: open it (chmod o+x), or copy the tools elsewhere",
+            "{0} lets no other user in, and root's builds run as others: open it (chmod o+x {0}), or copy the tools elsewhere",
             closed.display()
         ),
         _ => Ok(()),
@@ -70,9 +74,16 @@ mod tests {
     }
 
     #[test]
+    fn below_usr_they_are_found_where_rusts_images_have_them() {
+        let why = refused(Path::new("/usr/share"), "/b");
+        assert!(why.contains("has no bin"), "{why}");
+        check(Path::new("/usr/local"), Path::new("/b")).unwrap();
+    }
+
+    #[test]
     fn what_would_hide_or_show_something_else_is_refused() {
         let (_kept, tools) = made();
-        for path in ["/", "/usr", "/usr/local", "/home", "/etc/alternatives", "/var/lib", "/proc/1"] {
+        for path in ["/", "/usr", "/home", "/etc/alternatives", "/var/lib", "/proc/1"] {
             let why = refused(Path::new(path), "/b");
             assert!(why.contains("of a sandbox") || why.contains("is a link"), "{path}: {why}");
         }

@@ -7,6 +7,7 @@ mod sandbox;
 
 pub use inner::{EgressArgs, EnterArgs, KeepArgs, NetworkArgs};
 pub use run::RunArgs;
+pub use sandbox::PlaceArgs;
 
 use crate::config::Place;
 use crate::exposed;
@@ -18,7 +19,7 @@ use crate::previews::settings::Settings as Previews;
 use crate::settings::{self, Bad, Settings};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use previews::PreviewArgs;
-use sandbox::{AcceptArgs, IsolationArgs, PlaceArgs};
+use sandbox::{AcceptArgs, IsolationArgs};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
@@ -82,6 +83,9 @@ pub enum Command {
     /// Ask the worker that runs here whether it is well: for a container's health check.
     #[command(hide = true)]
     Health(HealthArgs),
+    /// Say whether `run` would take what it is told of the place where builds run. Asked by whoever proposes tools of a host.
+    #[command(hide = true)]
+    Place(PlaceArgs),
     /// Watch over one sandbox. Started by `run`.
     #[command(hide = true)]
     Guard {
@@ -176,7 +180,7 @@ impl Command {
     /// What others started is set up by them.
     fn has_settings(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Recover(_) | Self::Doctor(_) | Self::Health(_) => true,
+            Self::Run(_) | Self::Recover(_) | Self::Doctor(_) | Self::Health(_) | Self::Place(_) => true,
             Self::Guard { .. }
             | Self::Enter(_)
             | Self::Egress(_)

@@ -12,15 +12,15 @@ use std::path::PathBuf;
 
 /// Where builds run.
 #[derive(Debug, Args)]
-pub(super) struct PlaceArgs {
+pub struct PlaceArgs {
     /// The directory that holds a directory per build.
     #[arg(long, env = "CALLBOARD_BUILDS_ROOT", default_value = "/var/lib/callboard/builds")]
     builds_root: PathBuf,
     /// As root, slot N's processes run as this user id + N.
     #[arg(long, env = "CALLBOARD_FIRST_UID", default_value_t = 300_000)]
     first_uid: u32,
-    /// A directory of programs outside of /usr, such as a rustup toolchain, that sandboxes see too: read-only, and its bin first in
-    /// PATH; may be repeated.
+    /// A directory of programs, such as a rustup toolchain, that sandboxes see too: read-only, and its bin first in PATH; may be
+    /// repeated.
     #[arg(long, env = "CALLBOARD_TOOLS", value_name = "DIR", value_delimiter = ',')]
     tools: Vec<PathBuf>,
 }
@@ -68,7 +68,12 @@ pub(super) struct IsolationArgs {
 }
 
 impl PlaceArgs {
-    pub(super) fn place(&self) -> anyhow::Result<Place> {
+    /// The same, checked.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn place(&self) -> anyhow::Result<Place> {
         let binary = std::env::current_exe().context("this program's own file can't be found")?;
         let builds_root = std::path::absolute(&self.builds_root)?;
         for directory in &self.tools {
