@@ -8,8 +8,10 @@ use crate::lease::Lease;
 use crate::metrics::Metrics;
 use crate::run::Shop;
 use crate::stop::{Stop, Why};
+use protocol::Code;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -33,7 +35,8 @@ pub struct Beating {
 pub fn start(shop: &Shop, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Duration) -> anyhow::Result<Beating> {
     let (api, until) = (Api::new(&shop.config)?, CancellationToken::new());
     let metrics = Arc::clone(&shop.metrics);
-    let beats = Beats { api, metrics, build, lease, stop, every: every.max(Duration::from_millis(10)) };
+    let token_refused = Arc::clone(&shop.token_refused);
+    let beats = Beats { api, metrics, token_refused, build, lease, stop, every: every.max(Duration::from_millis(10)) };
     let (until, guard) = (until.clone(), until.drop_guard());
     std::thread::Builder::new().name("heartbeat".into()).spawn(move || thread(&beats, &until))?;
     Ok(Beating { _until: guard })
@@ -48,6 +51,7 @@ fn thread(beats: &Beats, until: &CancellationToken) -> io::Result<()> {
 struct Beats {
     api: Api,
     metrics: Arc<Metrics>,
+    token_refused: Arc<AtomicBool>,
     build: Uuid,
     lease: Arc<Lease>,
     stop: Stop,
@@ -73,6 +77,9 @@ impl Beats {
                 }
                 Err(Failure::NotOurs { code }) => {
                     warn!(build.id = %self.build, code = code.as_str(), "the build is not ours any more");
+                    if code == Code::Unauthorized {
+                        self.token_refused.store(true, Relaxed);
+                    }
                     self.stop.ask(Why::Lost);
                     return;
                 }

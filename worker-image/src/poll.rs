@@ -8,6 +8,7 @@ use crate::run::{self, Health, Shop};
 use protocol::worker::{ClaimRequest, Job, WorkerInfo};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -66,7 +67,11 @@ pub async fn poll(shop: Arc<Shop>, info: WorkerInfo, phase: watch::Receiver<Phas
     while let Some(ended) = polling.builds.join_next().await {
         polling.freed(ended);
     }
-    ended
+    // A worker that drains claims no more, which would have told.
+    match ended {
+        Ok(()) if polling.shop.token_refused.load(Relaxed) => Err(GaveUp::TokenRefused),
+        ended => ended,
+    }
 }
 
 struct Polling {
@@ -111,6 +116,7 @@ impl Polling {
         match self.claim().await? {
             Asked::Job(job, sent_at) => {
                 self.wait.reset();
+                self.shop.token_refused.store(false, Relaxed);
                 let (shop, phase) = (Arc::clone(&self.shop), self.phase.clone());
                 self.builds.spawn(async move { (slot, run::run(&shop, *job, sent_at, slot, phase).await) });
             }

@@ -20,6 +20,7 @@ use crate::stop::{Stop, Why};
 use crate::{api::Api, clone};
 use protocol::worker::{Complete, Job};
 use protocol::{EndReason, Status};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -47,6 +48,8 @@ pub struct Shop {
     pub metrics: Arc<Metrics>,
     /// Whom builds with a preview run as.
     pub users: Arc<Users>,
+    /// Whether the board refused our token since it last gave us a build.
+    pub token_refused: Arc<AtomicBool>,
 }
 
 /// Whether the worker itself was up to it.

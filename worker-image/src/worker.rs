@@ -118,7 +118,7 @@ pub async fn run(config: Config, phase: watch::Receiver<Phase>) -> Result<(), Fa
         labels: config.labels.clone(),
     };
     let users = Arc::new(Users::of(&config.place.builds_root).context("the builds that are kept for previews")?);
-    let shop = Arc::new(Shop { config, api, isolation, remains, metrics, users });
+    let shop = Arc::new(Shop { config, api, isolation, remains, metrics, users, token_refused: Arc::default() });
     let reconciling = previews::start(&shop, &info.host_id).context("previews")?;
     info!(worker.name = info.name, slots = shop.config.slots, url = shop.config.api_url, "worker ready");
     let ended = poll::poll(shop, info, phase).await;

@@ -39,6 +39,8 @@ pub(crate) struct Heard {
     pub(crate) away: bool,
     /// Knows the token no more when an end is reported.
     pub(crate) revoked: bool,
+    /// Knows the token no more when a lease is renewed.
+    pub(crate) renews_nobody: bool,
     /// Reports of this build fail.
     pub(crate) unanswered: Option<Uuid>,
     /// The next claims are heard, but their answers are lost.
@@ -211,6 +213,9 @@ async fn heartbeat(
     board.answer_about(&headers, |heard| {
         if heard.ended == Some(id) {
             return Err(problem(409, Code::BuildEnded, None));
+        }
+        if heard.renews_nobody {
+            return Err(problem(401, Code::Unauthorized, None));
         }
         heard.heartbeats.push(beat);
         let job = heard.given.values().find(|job| job.build_id == id).unwrap();

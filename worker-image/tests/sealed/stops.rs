@@ -22,6 +22,7 @@ in_both! {
     the_first_signal_drains_and_the_second_stops,
     a_draining_worker_sees_its_build_through,
     a_draining_worker_whose_last_report_is_refused_says_so,
+    a_draining_worker_whose_heartbeat_is_refused_says_so,
     a_build_that_the_board_does_not_answer_for_keeps_no_other_waiting,
 }
 
@@ -217,6 +218,17 @@ async fn a_draining_worker_whose_last_report_is_refused_says_so(back_end: BackEn
     board.heard().revoked = false;
     let worker = worker.again(&board, &forge);
     assert_eq!(board.report(build).await.end_reason, Some(EndReason::Recovery));
+    worker.is_tidy();
+}
+
+async fn a_draining_worker_whose_heartbeat_is_refused_says_so(back_end: BackEnd) {
+    let Some((board, forge, mut worker)) = set_up_in(back_end, &[]).await else { return };
+    board.offer(job(&forge.url(), vec![step("long", &["echo running; sleep 100"])]));
+    board.until_log("running\n").await;
+    worker.signal(Signal::SIGTERM);
+    eventually("draining", || worker.log().contains("no more claims").then_some(()));
+    board.heard().renews_nobody = true;
+    assert_eq!(worker.end().code(), Some(77), "{}", worker.log());
     worker.is_tidy();
 }
 
