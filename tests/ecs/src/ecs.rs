@@ -131,8 +131,8 @@ impl State {
 
     /// Whether a call at `age` knows of a task.
     fn sees(&self, task: &Task, age: Duration) -> bool {
-        let is_known = age >= task.made_at + ms(self.settings.invisible_ms);
-        let is_gone = task.ended_at.is_some_and(|ended| age >= ended + ms(self.settings.stopped_kept_ms));
+        let is_known = age.saturating_sub(task.made_at) >= ms(self.settings.invisible_ms);
+        let is_gone = task.ended_at.is_some_and(|ended| age.saturating_sub(ended) >= ms(self.settings.stopped_kept_ms));
         is_known && !is_gone
     }
 
@@ -163,6 +163,13 @@ impl Ecs {
             Some(kept) => kept,
             None => self.machine.output(&Site::named(id, container)).await,
         }
+    }
+
+    /// The states that a task was in.
+    pub(crate) fn states(&self, task: &str) -> Vec<&'static str> {
+        let state = self.lock();
+        let found = state.tasks.get(task.rsplit('/').next().unwrap_or(task));
+        found.map(|task| task.states.iter().map(|state| state.word()).collect()).unwrap_or_default()
     }
 
     /// Takes all tasks' machine away, and waits until nothing of them is there.

@@ -132,6 +132,12 @@ impl Fake {
         self.ecs.output(task, container).await
     }
 
+    /// The states that a task was in, one after the other, with the one that it is in; `task` is an id or an ARN.
+    #[must_use]
+    pub fn states(&self, task: &str) -> Vec<&'static str> {
+        self.ecs.states(task)
+    }
+
     /// Ends all tasks without asking them, and serves no more.
     ///
     /// # Errors

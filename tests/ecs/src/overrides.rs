@@ -77,8 +77,14 @@ impl Overrides {
         applied
     }
 
-    /// As a task shows them: one entry for each container of the definition that is overridden.
-    pub(crate) fn described(&self) -> Value {
-        if self.whole.is_null() { json!({ "containerOverrides": [] }) } else { self.whole.clone() }
+    /// As a task shows them: with an entry for each container of the definition.
+    pub(crate) fn described(&self, definition: &Definition) -> Value {
+        let mut shown = if self.whole.is_null() { json!({}) } else { self.whole.clone() };
+        let mut entries = shown["containerOverrides"].as_array().cloned().unwrap_or_default();
+        let is_named = |name: &str| self.containers.iter().any(|it| it.name == name);
+        let others = definition.containers.iter().filter(|container| !is_named(&container.name));
+        entries.extend(others.map(|container| json!({ "name": container.name })));
+        shown["containerOverrides"] = entries.into();
+        shown
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Provisioning => "PROVISIONING",
             Self::Pending => "PENDING",
@@ -111,7 +111,8 @@ pub(crate) struct Task {
     pub(crate) said: Map<String, Value>,
     pub(crate) started_by: Option<String>,
     pub(crate) tags: Value,
-    pub(crate) status: Status,
+    /// The state it is in, behind all that it was in. AWS tells the last alone.
+    pub(crate) states: Vec<Status>,
     pub(crate) stop: Option<Stop>,
     pub(crate) times: Times,
     pub(crate) parts: Vec<Part>,
@@ -126,6 +127,10 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn arn(&self) -> String {
         arn("task", &format!("{}/{}", self.cluster, self.id))
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.states.last().copied().unwrap_or(Status::Provisioning)
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
@@ -156,10 +161,10 @@ impl Task {
         say("taskArn", json!(self.arn()));
         say("clusterArn", json!(arn("cluster", &self.cluster)));
         say("taskDefinitionArn", json!(self.definition_arn));
-        say("lastStatus", json!(self.status.word()));
+        say("lastStatus", json!(self.status().word()));
         say("desiredStatus", json!(if self.is_wanted() { "RUNNING" } else { "STOPPED" }));
         say("containers", self.parts.iter().zip(&self.definition.containers).map(|it| self.part(it)).collect());
-        say("overrides", self.overrides.described());
+        say("overrides", self.overrides.described(&self.definition));
         say("startedBy", json!(self.started_by));
         say("cpu", json!(size(&self.overrides.cpu, cpu)));
         say("memory", json!(size(&self.overrides.memory, memory)));
@@ -181,8 +186,6 @@ impl Task {
 
     fn part(&self, (part, container): (&Part, &Container)) -> Value {
         let status = match part.status {
-            // A container has the task's word until it runs ("Amazon ECS task lifecycle").
-            PartStatus::Pending if self.status == Status::Provisioning => "PROVISIONING",
             PartStatus::Pending => "PENDING",
             PartStatus::Running => "RUNNING",
             PartStatus::Stopped => "STOPPED",

@@ -176,7 +176,7 @@ fn task(
         overrides,
         started_by: request.started_by.clone(),
         tags: request.tags.clone().into(),
-        status: Status::Provisioning,
+        states: vec![Status::Provisioning],
         stop: None,
         times: Times { created: now(), ..Times::default() },
         parts: definition.containers.iter().map(|_| Part { number: Uuid::new_v4(), ..Part::default() }).collect(),

@@ -16,14 +16,14 @@ impl Life {
     pub(super) async fn end(&mut self, stop: Stop) {
         let has_run = self.phases.iter().any(|phase| *phase != Phase::Waiting);
         if has_run {
-            self.set(|task| task.status = Status::Stopping);
+            self.set(|task| task.states.push(Status::Stopping));
         }
         if stop.is_lost || self.stop_containers().await.is_err() {
             self.lose().await;
         }
         self.set(|task| {
             task.times.execution_stopped = has_run.then(now);
-            task.status = Status::Deprovisioning;
+            task.states.push(Status::Deprovisioning);
             // Also those that never started.
             task.parts.iter_mut().for_each(|part| part.status = PartStatus::Stopped);
         });
@@ -33,7 +33,7 @@ impl Life {
         sleep(ms(self.settings.deprovisioning_ms)).await;
         let age = self.ecs.age();
         self.set(|task| {
-            task.status = Status::Stopped;
+            task.states.push(Status::Stopped);
             task.times.stopped = Some(now());
             task.ended_at = Some(age);
         });

@@ -99,7 +99,7 @@ impl Life {
     async fn begin(&mut self) -> Result<(), Stop> {
         self.nap(ms(self.settings.provisioning_ms)).await?;
         self.set(|task| {
-            task.status = Status::Pending;
+            task.states.push(Status::Pending);
             task.times.pull_started = Some(now());
         });
         self.pull().await?;
@@ -140,8 +140,8 @@ impl Life {
     /// RUNNING is a task all of whose containers have been started.
     fn is_up(&self) {
         self.set(|task| {
-            if task.status == Status::Pending {
-                task.status = Status::Running;
+            if task.status() == Status::Pending {
+                task.states.push(Status::Running);
                 task.times.started = Some(now());
             }
         });
