@@ -8,6 +8,7 @@
 //! * A task has no interface in a VPC. Its containers share a network of their own, as in mode `awsvpc`, with nothing in it but
 //!   127.0.0.1 and the ports of the host's 127.0.0.1 that [`Network::Ports`] names. Subnets and security groups are taken and mean
 //!   nothing, nor is there a metadata address.
+//! * Other network modes are as `awsvpc` is, and whatever else is only for machines of one's own is refused.
 //! * Images are those that the daemon has; nothing is pulled. One that it does not have can't be pulled.
 //! * A task's memory bounds each of its containers, not all of them together. Ephemeral storage is not bounded.
 //! * Where logs go is not heeded; tests read the end of a container's output by [`Fake::output`].

@@ -2,7 +2,9 @@
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
-use bollard::models::{ContainerCreateBody, ContainerInspectResponse, HealthStatusEnum, VolumeCreateRequest};
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerState, HealthStatusEnum, VolumeCreateRequest,
+};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
     ListVolumesOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptionsBuilder,
@@ -13,6 +15,7 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How long an answer may take that comes when a container ends, in seconds.
@@ -21,6 +24,12 @@ const PATIENCE_SECONDS: u64 = 24 * 3600;
 const LABEL: &str = "callboard-fake-ecs";
 /// How much of a container's output is kept, in bytes.
 const OUTPUT_MAX: usize = 64 << 10;
+
+/// How a container ends that is killed, for want of memory or otherwise.
+const KILLED: i64 = 137;
+/// How often it is asked whether that was for want of memory, and after how long.
+const LOOKS_MAX: u32 = 4;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What a fake has made and not removed, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -111,14 +120,30 @@ impl Machine {
 
     /// Waits for a started container to end.
     pub(crate) async fn ended(self, name: String) -> Ended {
-        let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
-        // What it says is also in the container's state, and there without the library's interpretation.
-        let _ = self.docker.wait_container(&name, Some(options)).next().await;
-        let state = self.inspect(&name).await.and_then(|found| found.state).unwrap_or_default();
+        let state = self.last_state(&name).await;
         Ended {
             exit_code: state.exit_code,
             is_out_of_memory: state.oom_killed == Some(true),
             output: self.output(&name).await,
+        }
+    }
+
+    async fn last_state(&self, name: &str) -> ContainerState {
+        let mut looks = 0;
+        loop {
+            let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+            // What it says is also in the container's state, and there without the library's interpretation.
+            let _ = self.docker.wait_container(name, Some(options)).next().await;
+            let state = self.inspect(name).await.and_then(|found| found.state).unwrap_or_default();
+            let runs = state.running == Some(true);
+            // The daemon hears of a want of memory by another way than of the end, and maybe later.
+            let may_be_told_more =
+                state.exit_code == Some(KILLED) && state.oom_killed != Some(true) && looks < LOOKS_MAX;
+            if !runs && !may_be_told_more {
+                return state;
+            }
+            looks += 1;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 

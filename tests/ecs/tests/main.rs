@@ -8,6 +8,7 @@ mod skipped;
 mod containers;
 mod endings;
 mod faults;
+mod itself;
 mod life;
 mod order;
 mod requests;

@@ -36,6 +36,7 @@ pub(super) fn body(
         // A container that says nothing has the least share, of all that the task has.
         cpu_shares: Some(i64::from(container.cpu.max(2))),
         nano_cpus: cpu.map(|units| nano_cpus(units, cpus)),
+        security_opt: Some(container.docker_security_options.clone()),
         privileged: Some(false),
         ..HostConfig::default()
     };

@@ -44,25 +44,36 @@ pub(super) fn check(definition: &Definition) -> Result<(), Refusal> {
 }
 
 fn check_container(container: &Container) -> Result<(), Refusal> {
+    let added = |name: &String| !matches!(name.as_str(), "SYS_PTRACE" | "CAP_SYS_PTRACE");
+    let refused = [
+        ("dockerSecurityOptions", !container.docker_security_options.is_empty()),
+        (
+            "linuxParameters.capabilities.add but SYS_PTRACE",
+            container.linux_parameters.capabilities.add.iter().any(added),
+        ),
+        ("a stopTimeout of more than 120 s", container.stop_timeout.is_some_and(|it| it > STOP_TIMEOUT_MAX)),
+    ];
+    let found = refused.into_iter().find(|(_, is_there)| *is_there).map(|(name, _)| name);
+    let found = found.or_else(|| not_here(container));
+    let found = found.or_else(|| REFUSED.into_iter().find(|name| container.rest.contains_key(*name)));
+    refuse(found.is_some(), || {
+        let name = found.unwrap_or_default();
+        format!("Fargate compatible task definitions do not support {name}: container '{}'.", container.name)
+    })
+}
+
+/// What Fargate refuses and machines of one's own could do, but not this fake.
+pub(super) fn not_here(container: &Container) -> Option<&'static str> {
     let linux = &container.linux_parameters;
-    let added = linux.capabilities.add.iter().find(|name| !matches!(name.as_str(), "SYS_PTRACE" | "CAP_SYS_PTRACE"));
     let refused = [
         ("privileged", container.privileged),
-        ("dockerSecurityOptions", !container.docker_security_options.is_empty()),
         ("linuxParameters.tmpfs", !linux.tmpfs.is_empty()),
         ("linuxParameters.devices", !linux.devices.is_empty()),
         ("linuxParameters.sharedMemorySize", linux.shared_memory_size.is_some()),
         ("linuxParameters.maxSwap", linux.max_swap.is_some()),
         ("linuxParameters.swappiness", linux.swappiness.is_some()),
-        ("linuxParameters.capabilities.add but SYS_PTRACE", added.is_some()),
-        ("a stopTimeout of more than 120 s", container.stop_timeout.is_some_and(|it| it > STOP_TIMEOUT_MAX)),
     ];
-    let other = REFUSED.into_iter().find(|name| container.rest.contains_key(*name));
-    let found = refused.into_iter().find(|(_, is_there)| *is_there).map(|(name, _)| name).or(other);
-    refuse(found.is_some(), || {
-        let name = found.unwrap_or_default();
-        format!("Fargate compatible task definitions do not support {name}: container '{}'.", container.name)
-    })
+    refused.into_iter().find(|(_, is_there)| *is_there).map(|(name, _)| name)
 }
 
 fn refuse(is_wrong: bool, why: impl FnOnce() -> String) -> Result<(), Refusal> {

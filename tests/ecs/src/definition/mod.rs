@@ -195,6 +195,9 @@ impl Definition {
         if read.is_for_fargate() {
             fargate::check(&read)?;
         }
+        if let Some(name) = read.containers.iter().find_map(fargate::not_here) {
+            return Err(Refusal::client(format!("The fake does not do {name}.")));
+        }
         Ok(read)
     }
 }

@@ -128,6 +128,10 @@ fn fargate_refuses_what_its_machines_do_not_do() {
 fn elsewhere_than_on_fargate_more_is_taken() {
     let mut body = taken();
     body["requiresCompatibilities"] = json!(["EC2"]);
-    body["containerDefinitions"][1]["privileged"] = json!(true);
+    body["containerDefinitions"][1]["dockerSecurityOptions"] = json!(["no-new-privileges"]);
+    body["containerDefinitions"][1]["stopTimeout"] = json!(600);
     assert!(Definition::read(&body).is_ok());
+    // Machines of one's own would do it; the fake does not pretend to.
+    body["containerDefinitions"][1]["privileged"] = json!(true);
+    assert!(Definition::read(&body).unwrap_err().message.contains("fake"));
 }
