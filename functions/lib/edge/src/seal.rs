@@ -83,7 +83,7 @@ impl Seal {
         String::from_utf8(plain).map_err(|_| cannot())
     }
 
-    /// The token that is good for the logs of `build`, and for fetching its job once, as the worker token `claimed_by` claimed it.
+    /// The token that is good for the logs of `build`, and for its one runner to fetch the job and to report, as the worker token `claimed_by` claimed it.
     #[must_use]
     pub fn log_token(&self, build: Uuid, claimed_by: &str) -> String {
         format!("{PREFIX}{claimed_by}_{}", hex::encode(self.signed(build, claimed_by).finalize().into_bytes()))

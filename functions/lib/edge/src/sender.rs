@@ -52,7 +52,7 @@ impl Sender {
     /// The build, where the call is one that its log token is good for.
     fn build_of_log_token(&self) -> Option<Uuid> {
         let (build, call) = self.uri.path().strip_prefix(WORKERS)?.strip_prefix("builds/")?.split_once('/')?;
-        protocol::id::parse(build).filter(|_| matches!(call, "logs" | "job"))
+        protocol::id::parse(build).filter(|_| matches!(call, "logs" | "job" | "report"))
     }
 }
 
