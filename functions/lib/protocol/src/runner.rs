@@ -1,7 +1,10 @@
-//! What runs a build's steps away from its worker, as the control plane hands it the job (docs/worker-protocol.md, Job).
+//! What runs a build's steps away from its worker: the job as the control plane hands it to it, and how it says that the build went
+//! (docs/worker-protocol.md, Job and Report). Unknown fields are ignored.
 
+use crate::build::StepResult;
 use crate::pipeline::{Env, Step};
 use crate::worker::{Job, LogLimits, Secret};
+use rules::EndReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -66,5 +69,79 @@ impl From<Job> for RunnerJob {
             max_duration_seconds: job.max_duration_seconds,
             log: job.log,
         }
+    }
+}
+
+/// How a runner's part of a build went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All that was to run succeeded.
+    Success,
+    /// Something did not.
+    Failed,
+    /// It was told to stop, and did. Its worker knows why.
+    Stopped,
+}
+
+/// How a build went, as the runner of its steps says it to the worker that holds the build, by way of the board. It ends nothing: what the
+/// worker makes of it is the build's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Report {
+    /// How it went.
+    #[schema(inline)]
+    pub outcome: Outcome,
+    /// Why, unless it was a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub end_reason: Option<EndReason>,
+    /// The same for a person, masked, at most 1 KiB: what is longer is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// The commit that was checked out: 40 or 64 hex digits. Anything else is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// How the steps went.
+    #[serde(default)]
+    pub steps: Vec<StepResult>,
+    /// The last chunk's `seq`; 0 for none.
+    #[serde(default)]
+    pub last_seq: u64,
+    /// Whether the runner gave up on chunks that are missing.
+    #[serde(default)]
+    pub logs_lost: bool,
+    /// How long it tidied up after the steps had ended, which counts as no run time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tidied_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_report_is_its_outcome_and_what_else_is_known() {
+        let short: Report = serde_json::from_value(json!({ "outcome": "stopped", "colour": "red" })).expect("a report");
+        let nothing = Report {
+            outcome: Outcome::Stopped,
+            end_reason: None,
+            error_message: None,
+            commit: None,
+            steps: Vec::new(),
+            last_seq: 0,
+            logs_lost: false,
+            tidied_ms: None,
+        };
+        assert_eq!(short, nothing);
+        let again = json!({ "outcome": "stopped", "steps": [], "last_seq": 0, "logs_lost": false });
+        assert_eq!(serde_json::to_value(&short).expect("JSON"), again);
+    }
+
+    #[test]
+    fn a_reason_of_a_newer_release_is_internal_and_an_outcome_of_one_is_none() {
+        let read = |outcome| serde_json::from_value::<Report>(json!({ "outcome": outcome, "end_reason": "meteor" }));
+        assert_eq!(read("failed").expect("a report").end_reason, Some(EndReason::Internal));
+        assert!(read("vanished").is_err());
     }
 }
