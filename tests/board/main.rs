@@ -35,4 +35,5 @@ mod routing;
 mod senders;
 mod silence;
 mod sweeps;
+mod traces;
 mod workers;

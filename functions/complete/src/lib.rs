@@ -10,6 +10,7 @@ use end::Call;
 use protocol::Problem;
 use protocol::worker::{Complete, Completed};
 use std::sync::Arc;
+use tracing::Span;
 use utoipa_axum::routes;
 
 /// The longest message kept, in bytes.
@@ -27,7 +28,10 @@ pub fn routes() -> Routes {
     post,
     path = "/internal/worker/builds/{id}/complete",
     tag = "worker",
-    params(("id" = Uuid, Path, description = "the build")),
+    params(
+        ("id" = Uuid, Path, description = "the build"),
+        ("traceparent" = Option<String>, Header, description = "the job's: it is in this call's log lines"),
+    ),
     request_body = Complete,
     responses(
         (status = 200, description = "ended, now or before", body = Completed),
@@ -47,7 +51,8 @@ async fn complete(
     tidy(&mut report);
     let batch_max = shell.config.batch_max;
     let serve = move |calls| end::serve(shell.clone(), calls);
-    completes.call(Call { token, build, report }, batch_max, serve).await.map(Json)
+    let call = Call { token, build, report, span: Span::current() };
+    completes.call(call, batch_max, serve).await.map(Json)
 }
 
 /// A report is never refused for what it says to people: that is cut to what can be stored. Nor for a commit that can't be one: refused, it

@@ -2,6 +2,7 @@
 //! the same reads as the nearest that can.
 
 use crate::Error;
+use protocol::trace::Traceparent;
 use rules::Status;
 
 /// A count or a number of seconds.
@@ -22,4 +23,9 @@ pub(crate) fn signed(count: u32) -> i32 {
 /// A build's status.
 pub(crate) fn status(word: String) -> Result<Status, Error> {
     Status::parse(&word).ok_or(Error::Unreadable(word))
+}
+
+/// The trace that a build belongs to. Builds from before there were traces have none.
+pub(crate) fn traceparent(column: Option<String>) -> Option<Traceparent> {
+    column.as_deref().and_then(Traceparent::parse)
 }
