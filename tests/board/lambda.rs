@@ -90,10 +90,24 @@ impl OnLambda {
 
     /// An event as API Gateway's HTTP API makes it; the answer's status and its body.
     async fn call(&mut self, method: &str, path: &str, token: &str, body: &Value) -> (u64, Value) {
+        self.call_with(method, path, token, body, &[]).await
+    }
+
+    /// The same with more headers.
+    async fn call_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        token: &str,
+        body: &Value,
+        more: &[(&str, &str)],
+    ) -> (u64, Value) {
+        let mut headers = json!({ "authorization": format!("Bearer {token}"), "content-type": "application/json", "host": "board.example" });
+        more.iter().for_each(|(name, value)| headers[*name] = json!(value));
         let http = json!({ "method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1", "userAgent": "test" });
         let event = json!({
             "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
-            "headers": { "authorization": format!("Bearer {token}"), "content-type": "application/json", "host": "board.example" },
+            "headers": headers,
             "requestContext": {
                 "accountId": "123456789012", "apiId": "api", "domainName": "board.example", "domainPrefix": "board", "http": http,
                 "requestId": "request", "routeKey": "$default", "stage": "$default",
@@ -133,6 +147,33 @@ async fn a_build_goes_from_submit_to_its_end_on_lambda() {
     let (status, problem) = function.call("POST", &path("heartbeat"), "nonsense", &json!({})).await;
     assert_eq!((status, &problem["code"]), (401, &json!("unauthorized")));
     board.holds_together().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_callers_trace_goes_into_the_job_whatever_aws_traces_beside_it() {
+    let board = Board::new().await;
+    let mut function = OnLambda::start(&board.shell.config.database_url).await;
+    let given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let of_aws = "Root=1-67891233-abcdef012345678912345678;Parent=53995c3f42cd8ad8;Sampled=1";
+    let mut traces = Vec::new();
+    for more in [
+        &[("x-amzn-trace-id", of_aws), ("traceparent", given)][..],
+        &[("x-amzn-trace-id", of_aws)],
+        // As API Gateway hands on a header that came twice.
+        &[("x-amzn-trace-id", "nonsense"), ("traceparent", &format!("{given},{given}"))],
+    ] {
+        let submit = json!({ "pipeline": "main" });
+        let (status, build) = function.call_with("POST", "/api/v1/builds", &board.api, &submit, more).await;
+        assert_eq!(status, 201, "{build}");
+        let claim = json!({ "claim_id": Uuid::new_v4(), "worker": { "name": "w", "isolation": ["bubblewrap"] } });
+        let aws = [("x-amzn-trace-id", of_aws)];
+        let (status, job) = function.call_with("POST", "/internal/worker/claim", &board.worker, &claim, &aws).await;
+        assert_eq!((status, &job["build_id"]), (200, &build["id"]), "{job}");
+        traces.push(job["traceparent"].as_str().expect("a traceparent").to_owned());
+    }
+    assert_eq!(traces[0], given);
+    assert!(traces[1..].iter().all(|trace| trace.len() == given.len() && trace[..35] != given[..35]), "{traces:?}");
+    assert_ne!(traces[1], traces[2]);
 }
 
 /// As EventBridge sends it to a target, and as the queue hands the same on.

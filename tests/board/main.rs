@@ -36,4 +36,5 @@ mod routing;
 mod senders;
 mod silence;
 mod sweeps;
+mod traces;
 mod workers;

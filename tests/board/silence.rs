@@ -9,8 +9,15 @@ use std::sync::{Arc, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 use uuid::Uuid;
 
+/// What was logged.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("lines").clone()).expect("text")
+    }
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -67,7 +74,7 @@ async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_log
     let _ = board.complete(build, &report).await.ok();
     let stranger = Request::get("/api/v1/builds").header("authorization", "Bearer cba_stranger-token");
     let _ = board.send(stranger.body(axum::body::Body::empty()).expect("a request")).await;
-    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    let text = lines.text();
     let refused = ["job refused to a second fetcher", "report refused: another one is stored"];
     for line in ["build claimed", "job fetched", "build reported on", "build ended"].into_iter().chain(refused) {
         assert!(text.contains(line), "what is looked through are our lines: {line}");
@@ -117,7 +124,7 @@ async fn neither_the_billing_services_token_nor_what_it_says_is_in_a_log_line() 
         assert_eq!(service.asked(&slug), 1);
     }
     let _ = board.sweep().await;
-    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    let text = lines.text();
     assert!(text.contains("plan can't be fetched") && text.contains("plan fetched"), "our lines are among them");
     for secret in [TOKEN, said] {
         assert_eq!(text.lines().find(|line| line.contains(secret)), None, "{secret}");
@@ -139,6 +146,6 @@ async fn a_submit_without_a_plan_is_a_warning_and_no_error() {
     let _guard = tracing::subscriber::set_default(subscriber);
     let answer = board.call(Method::POST, "/api/v1/builds", &api, &json!({ "pipeline": "main" })).await;
     assert_eq!(answer.said(), (503, "billing_unavailable"));
-    let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
+    let text = lines.text();
     assert_eq!((text.lines().count(), text.contains(" WARN "), text.contains("ERROR")), (1, true, false), "{text}");
 }

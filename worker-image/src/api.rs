@@ -7,6 +7,7 @@ use crate::config::{Config, Token};
 use crate::input;
 use protocol::log::Chunk;
 use protocol::preview::{PreviewOrders, PreviewSync};
+use protocol::trace::{TRACEPARENT, Traceparent};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use protocol::{Code, Problem};
 use reqwest::header::RETRY_AFTER;
@@ -63,11 +64,12 @@ pub enum Claimed {
 }
 
 /// A connection to the control plane.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Api {
     client: Client,
     base: String,
     token: Token,
+    traceparent: Option<Traceparent>,
 }
 
 impl Api {
@@ -90,7 +92,18 @@ impl Api {
         // Without TLS no certificate is needed, and a host without any must not fail.
         let plain = config.api_url.starts_with("http://");
         let builder = if plain { builder.tls_certs_only([]) } else { builder.tls_certs_merge(certificates) };
-        Ok(Self { client: builder.build()?, base: config.api_url.clone(), token: config.token.clone() })
+        Ok(Self {
+            client: builder.build()?,
+            base: config.api_url.clone(),
+            token: config.token.clone(),
+            traceparent: None,
+        })
+    }
+
+    /// The same connections, for calls about a build of this trace: each says so.
+    #[must_use]
+    pub fn traced(&self, traceparent: Option<Traceparent>) -> Self {
+        Self { traceparent, ..self.clone() }
     }
 
     /// Asks for a build. The same `claim_id` again gets the same build.
@@ -152,7 +165,10 @@ impl Api {
         body: &impl Serialize,
         patience: Duration,
     ) -> Result<Response, Failure> {
-        let request = self.client.post(format!("{}{path}", self.base)).bearer_auth(token).timeout(patience);
+        let mut request = self.client.post(format!("{}{path}", self.base)).bearer_auth(token).timeout(patience);
+        if let Some(traceparent) = self.traceparent {
+            request = request.header(TRACEPARENT, traceparent.to_string());
+        }
         request.json(body).send().await.map_err(|error| broken(&error))
     }
 }

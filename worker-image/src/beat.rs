@@ -9,13 +9,14 @@ use crate::metrics::Metrics;
 use crate::run::Shop;
 use crate::stop::{Stop, Why};
 use protocol::Code;
+use protocol::worker::Job;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{debug, warn};
+use tracing::{Instrument as _, Span, debug, warn};
 use uuid::Uuid;
 
 /// How long a build must be at something for it to be told: short steps in a row are not a heartbeat each.
@@ -27,16 +28,17 @@ pub struct Beating {
     _until: DropGuard,
 }
 
-/// Begins to renew the lease on `build`, each time it is at something new and at least `every` so often.
+/// Begins to renew the lease on the build of `job`, each time it is at something new and at least as often as the job says.
 ///
 /// # Errors
 ///
 /// If there is no thread to be had.
-pub fn start(shop: &Shop, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Duration) -> anyhow::Result<Beating> {
-    let (api, until) = (Api::new(&shop.config)?, CancellationToken::new());
-    let metrics = Arc::clone(&shop.metrics);
+pub fn start(shop: &Shop, job: &Job, lease: Arc<Lease>, stop: Stop) -> anyhow::Result<Beating> {
+    let (api, until) = (Api::new(&shop.config)?.traced(job.traceparent), CancellationToken::new());
+    let (metrics, every) = (Arc::clone(&shop.metrics), Duration::from_millis(job.heartbeat_every_ms.max(10)));
     let token_refused = Arc::clone(&shop.token_refused);
-    let beats = Beats { api, metrics, token_refused, build, lease, stop, every: every.max(Duration::from_millis(10)) };
+    let (build, span) = (job.build_id, Span::current());
+    let beats = Beats { api, metrics, token_refused, build, lease, stop, every, span };
     let (until, guard) = (until.clone(), until.drop_guard());
     std::thread::Builder::new().name("heartbeat".into()).spawn(move || thread(&beats, &until))?;
     Ok(Beating { _until: guard })
@@ -44,7 +46,7 @@ pub fn start(shop: &Shop, build: Uuid, lease: Arc<Lease>, stop: Stop, every: Dur
 
 fn thread(beats: &Beats, until: &CancellationToken) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(until.run_until_cancelled(beats.beat()));
+    runtime.block_on(until.run_until_cancelled(beats.beat().instrument(beats.span.clone())));
     Ok(())
 }
 
@@ -56,6 +58,8 @@ struct Beats {
     lease: Arc<Lease>,
     stop: Stop,
     every: Duration,
+    /// What its log lines stand in.
+    span: Span,
 }
 
 impl Beats {

@@ -48,5 +48,6 @@ pub mod stdin;
 pub mod stop;
 pub mod task;
 pub mod tools;
+pub mod trace;
 pub mod worker;
 pub mod workplace;

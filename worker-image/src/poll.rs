@@ -5,6 +5,7 @@ use crate::backoff::{Backoff, jittered};
 use crate::clock::Boot;
 use crate::metrics::Answer;
 use crate::run::{self, Health, Shop};
+use crate::trace::span;
 use protocol::worker::{ClaimRequest, Job, WorkerInfo};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{Instrument as _, error, info, warn};
 use uuid::Uuid;
 
 /// The longest wait for work.
@@ -117,8 +118,9 @@ impl Polling {
             Asked::Job(job, sent_at) => {
                 self.wait.reset();
                 self.shop.token_refused.store(false, Relaxed);
-                let (shop, phase) = (Arc::clone(&self.shop), self.phase.clone());
-                self.builds.spawn(async move { (slot, run::run(&shop, *job, sent_at, slot, phase).await) });
+                let (shop, phase, span) = (Arc::clone(&self.shop), self.phase.clone(), span(job.traceparent));
+                let run = async move { (slot, run::run(&shop, *job, sent_at, slot, phase).await) };
+                self.builds.spawn(run.instrument(span));
             }
             Asked::Wait(wait) => {
                 self.free.push(slot);

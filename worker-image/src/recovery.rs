@@ -13,6 +13,7 @@ use crate::previews::{self, folder::Folder};
 use crate::proc::{self, Process};
 use crate::remains::Remains;
 use crate::site::Record;
+use crate::trace::span;
 use crate::workplace::Workplace;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
+use tracing::{Instrument as _, info, warn};
 use uuid::Uuid;
 
 /// How long a killed process may take to be gone.
@@ -216,7 +217,8 @@ async fn report(api: &Api, build: Uuid, directory: &Path, ended_by_us_at: Option
         logs_lost: true,
         steps: Vec::new(),
     };
-    match complete::report(api, build, report).await {
+    let (api, span) = (api.traced(record.traceparent), span(record.traceparent));
+    match complete::report(&api, build, report).instrument(span).await {
         Reported::Yes | Reported::NotOurs => true,
         Reported::TokenRefused => false,
         Reported::Refused => {
@@ -232,6 +234,7 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::site::Site;
     use clap::Parser as _;
+    use protocol::trace::Traceparent;
 
     #[tokio::test]
     async fn an_end_that_the_board_was_not_told_in_time_stays_on_record() {
@@ -244,7 +247,8 @@ mod tests {
         let config = args.config().unwrap();
         let (place, build) = (Place { builds_root, ..config.place.clone() }, Uuid::now_v7());
         std::fs::create_dir(&place.builds_root).unwrap();
-        let record = Record { sent_at: Boot(1), max_duration_seconds: 1 };
+        let traceparent = Some(Traceparent::random(1, 2));
+        let record = Record { sent_at: Boot(1), max_duration_seconds: 1, traceparent };
         Site::make(&place, build, 0, Some(&record)).unwrap();
         let left = Left { killed: Killed::default(), builds: vec![build], ended_at: Boot(2) };
         let patience = Some(Duration::from_millis(100));

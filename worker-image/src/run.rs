@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until as sleep_until_instant, timeout};
-use tracing::{error, info, warn};
+use tracing::{Instrument as _, error, info, warn};
 
 /// How long a cancelled build may tidy up in all.
 const TIDY_MAX: Duration = Duration::from_secs(60);
@@ -68,15 +68,15 @@ pub async fn run(shop: &Shop, job: Job, sent_at: Boot, slot: u32, phase: watch::
     let build = job.build_id;
     info!(build.id = %build, slot, "build claimed");
     let (stop, lease) = (Stop::default(), Arc::new(Lease::new(&job, sent_at, shop.config.grace)));
-    let every = Duration::from_millis(job.heartbeat_every_ms);
-    let beating = beat::start(shop, build, Arc::clone(&lease), stop.clone(), every);
+    let beating = beat::start(shop, &job, Arc::clone(&lease), stop.clone());
     let mut watching = JoinSet::new();
     watching.spawn(deadline(Arc::clone(&lease), stop.clone()));
     watching.spawn(shutdown(phase.clone(), stop.clone()));
     let holding = shop.metrics.hold(build, &lease);
     let user = if job.preview.is_some() { shop.users.begin(build) } else { slot };
     let (kept, silent_at) = (OnceLock::new(), OnceLock::new());
-    let held = Held { shop, job: &job, slot: user, lease, stop, phase, holding, kept, silent_at };
+    let api = Arc::new(shop.api.traced(job.traceparent));
+    let held = Held { shop, api, job: &job, slot: user, lease, stop, phase, holding, kept, silent_at };
     let health = match beating {
         Ok(beating) => held.work(beating).await,
         Err(error) => held.fail(&Fail::Internal(format!("no heartbeats: {error:#}"))).await,
@@ -100,6 +100,8 @@ async fn shutdown(phase: watch::Receiver<Phase>, stop: Stop) {
 
 struct Held<'a> {
     shop: &'a Shop,
+    /// For calls about it.
+    api: Arc<Api>,
     job: &'a Job,
     /// Its slot, or what stands for it.
     slot: u32,
@@ -153,18 +155,18 @@ impl Held<'_> {
         let build = self.job.build_id;
         if let Err(error) = self.shop.isolation.clear(&build.to_string()).await {
             warn!(build.id = %build, error, "a build's containers and volumes can't be removed; it is tried again");
-            tokio::spawn(clear_at_last(Arc::clone(&self.shop.isolation), build.to_string()));
+            tokio::spawn(clear_at_last(Arc::clone(&self.shop.isolation), build.to_string()).in_current_span());
         }
         self.shop.remains.remove(&site.directory).await;
     }
 
     async fn with_log(&self, site: &Site, journal: Arc<Journal>) -> Health {
         let token = self.job.log_token.0.clone();
-        let api = Arc::clone(&self.shop.api);
+        let api = Arc::clone(&self.api);
         self.holding.logs(&journal);
         let (stop, metrics) = (self.stop.clone(), Arc::clone(&self.shop.metrics));
         let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics);
-        let shipping = tokio::spawn(shipping);
+        let shipping = tokio::spawn(shipping.in_current_span());
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;
         if ended.is_ok() {
@@ -303,7 +305,7 @@ impl Held<'_> {
         info!(build.id = %build, build.status = %report.status, end_reason = reason, "reporting the end");
         let (status, end_reason) = (report.status, report.end_reason);
         tokio::select! {
-            reported = complete::report(&self.shop.api, build, report) => match reported {
+            reported = complete::report(&self.api, build, report) => match reported {
                 Reported::Yes => {
                     self.shop.metrics.ended(status, end_reason);
                     if status == Status::Success && self.job.preview.is_some() {

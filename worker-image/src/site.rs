@@ -6,6 +6,7 @@ use crate::isolation::bubblewrap::names;
 use crate::lease::Lease;
 use crate::mark::Mark;
 use crate::removal::{self, Enough};
+use protocol::trace::{self, Traceparent};
 use protocol::worker::Job;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
@@ -42,13 +43,16 @@ pub struct Record {
     pub sent_at: Boot,
     /// What it may take in all.
     pub max_duration_seconds: u32,
+    /// The trace that it belongs to.
+    #[serde(default, deserialize_with = "trace::lenient", skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
 }
 
 impl Record {
     /// What is to be remembered about `job`.
     #[must_use]
     pub fn new(job: &Job, sent_at: Boot) -> Self {
-        Self { sent_at, max_duration_seconds: job.max_duration_seconds }
+        Self { sent_at, max_duration_seconds: job.max_duration_seconds, traceparent: job.traceparent }
     }
 
     /// How long the build in `directory` has run: until its steps had ended, if it has tidied up since; else until its last task
@@ -199,7 +203,7 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
-    const RECORDED: Record = Record { sent_at: Boot(1000), max_duration_seconds: 60 };
+    const RECORDED: Record = Record { sent_at: Boot(1000), max_duration_seconds: 60, traceparent: None };
 
     fn check(ended: u64, renewed: u64, ended_by_us_at: Option<Boot>, ran_ms: u64) {
         check_tidied(0, ended, renewed, ended_by_us_at, ran_ms);

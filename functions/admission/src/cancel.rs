@@ -7,6 +7,7 @@ use protocol::build::{Build, Cancel};
 use protocol::{CancelReason, EndReason, Problem, Status};
 use rules::runnable;
 use store::{listing, submissions};
+use tracing::field::display;
 use uuid::Uuid;
 
 /// How often a cancel that meets a claim looks again. A build changes its state twice at the most.
@@ -49,7 +50,9 @@ pub(crate) async fn cancel(
             Status::Success | Status::Failed | Status::TimedOut | Status::Cancelled => true,
         };
         if done {
-            tracing::info!(build.id = %id, cancel.reason = %reason, "cancel asked for");
+            // The request may belong to another trace than the build.
+            let trace = seen.build.traceparent.map(|of_build| display(of_build.trace_id()));
+            tracing::info!(build.id = %id, trace.id = trace, cancel.reason = %reason, "cancel asked for");
             return listing::build(&shell.store, api.workspace, id).await?.map(Json).ok_or(Rejection::NotFound);
         }
     }

@@ -6,7 +6,7 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use edge::place::placed;
-use edge::{Api, Json, Rejection, Shell, path};
+use edge::{Api, Json, Rejection, Shell, Trace, path};
 use protocol::Problem;
 use protocol::build::{Build, Retry, Submit};
 use protocol::pipeline::Env;
@@ -21,7 +21,10 @@ use store::{listing, secrets};
     post,
     path = "/api/v1/builds",
     tag = "builds",
-    params(("Idempotency-Key" = Option<String>, Header, description = "makes a repeat return the first build; kept 24 h")),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "makes a repeat return the first build; kept 24 h"),
+        ("traceparent" = Option<String>, Header, description = "the trace that the build is to belong to, by W3C's Trace Context; one of its own if absent or wrong")
+    ),
     request_body = Submit,
     responses(
         (status = 201, description = "admitted, now or by an earlier call with this key", body = Build),
@@ -34,6 +37,7 @@ use store::{listing, secrets};
 pub(crate) async fn submit(
     State(shell): State<Shell>,
     api: Api,
+    Trace(trace): Trace,
     headers: HeaderMap,
     Json(submit): Json<Submit>,
 ) -> Result<Response, Rejection> {
@@ -51,7 +55,7 @@ pub(crate) async fn submit(
             "the workspace has no pipeline of that name; GET /api/v1/pipelines lists those there are",
         )
     })?;
-    let build = made_of(submit, source, &shell)?;
+    let build = NewBuild { traceparent: Some(trace), ..made_of(submit, source, &shell)? };
     check_secrets(&shell, api, &build).await?;
     let admitted = admit::admit(&shell, api.workspace, &build, key).await?;
     answer(&shell, api, admitted).await
@@ -64,7 +68,8 @@ pub(crate) async fn submit(
     tag = "builds",
     params(
         ("id" = Uuid, Path, description = "the build to try again"),
-        ("Idempotency-Key" = Option<String>, Header, description = "makes a repeat return the first build; kept 24 h")
+        ("Idempotency-Key" = Option<String>, Header, description = "makes a repeat return the first build; kept 24 h"),
+        ("traceparent" = Option<String>, Header, description = "the trace that the new build is to belong to; one of its own if absent or wrong")
     ),
     request_body(content = Option<Retry>, description = "may be absent"),
     responses(
@@ -80,6 +85,7 @@ pub(crate) async fn submit(
 pub(crate) async fn retry(
     State(shell): State<Shell>,
     api: Api,
+    Trace(trace): Trace,
     headers: HeaderMap,
     Path(id): Path<String>,
     _: Option<Json<Retry>>,
@@ -94,8 +100,9 @@ pub(crate) async fn retry(
     if !first.status.is_final() {
         return Err(Rejection::BuildNotFinal);
     }
-    check_secrets(&shell, api, &first.build).await?;
-    let admitted = admit::admit(&shell, api.workspace, &first.build, key).await?;
+    let build = NewBuild { traceparent: Some(trace), ..first.build };
+    check_secrets(&shell, api, &build).await?;
+    let admitted = admit::admit(&shell, api.workspace, &build, key).await?;
     answer(&shell, api, admitted).await
 }
 
@@ -182,6 +189,7 @@ fn made_of(submit: Submit, source: Source, shell: &Shell) -> Result<NewBuild, Re
         registry_secrets: spec.registry_secrets,
         requires: spec.requires,
         retry_of: None,
+        traceparent: None,
         preview: spec.preview,
         timeout_seconds: spec.timeout_seconds.unwrap_or(longest).min(longest),
     })

@@ -6,7 +6,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use edge::path::Id;
-use edge::{Json, Rejection, Runner, Shell};
+use edge::{Json, Rejection, Runner, Shell, trace};
 use protocol::Problem;
 use protocol::runner::RunnerJob;
 use store::fetches::{self, Fetched};
@@ -34,14 +34,15 @@ pub(crate) async fn fetch(State(shell): State<Shell>, Id(build): Id, parts: Part
         Fetched::Unauthorized => return Err(Rejection::Unauthorized),
         Fetched::NotFound => return Err(Rejection::NotFound),
         Fetched::Ended(status, reason) => return Err(Rejection::ended(status, reason)),
-        Fetched::Taken => {
+        Fetched::Taken(traceparent) => {
+            traceparent.into_iter().for_each(trace::note);
             tracing::warn!(build.id = %build, token.id = %claimed_by, "job refused to a second fetcher");
             return Err(Rejection::JobTaken);
         }
         Fetched::Lapsed => return Err(Rejection::LeaseLapsed),
         Fetched::TryAgain => return Err(Rejection::TryAgain),
     };
-    tracing::info!(build.id = %build, token.id = %claimed_by, "job fetched");
     let job = RunnerJob::from(job::made_of(&shell, &claimed_by, taken));
+    tracing::info!(build.id = %build, token.id = %claimed_by, "job fetched");
     Ok(([(CACHE_CONTROL, "no-store")], Json(job)).into_response())
 }

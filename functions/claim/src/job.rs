@@ -1,6 +1,6 @@
 //! A claimed build as its worker receives it.
 
-use edge::{Rejection, Shell, WorkerToken};
+use edge::{Rejection, Shell, WorkerToken, trace};
 use protocol::worker::{Job, Secret};
 use std::time::Duration;
 use store::builds::{self, Standing};
@@ -17,9 +17,10 @@ pub(crate) async fn ended(shell: &Shell, token: &WorkerToken, build: Uuid) -> Re
 }
 
 /// The job of a build that the token `claimed_by` holds. Nothing here may fail: the build is claimed. A secret that can't be opened is
-/// left out, and the logs say so.
+/// left out, and the logs say so. From here on the request's log lines belong to the build's trace.
 pub(crate) fn made_of(shell: &Shell, claimed_by: &str, taken: Taken) -> Job {
     let Taken { build, workspace, spec, .. } = taken;
+    spec.traceparent.into_iter().for_each(trace::note);
     let mut opened = shell.open(workspace, taken.sealed);
     let clone_secret = spec.clone_secret.and_then(|name| opened.get(&name).cloned());
     let registry_secrets = Shell::by_registry(spec.registry_secrets, &opened);
@@ -46,6 +47,7 @@ pub(crate) fn made_of(shell: &Shell, claimed_by: &str, taken: Taken) -> Job {
         max_duration_seconds: u32::try_from(taken.max_duration_seconds).unwrap_or(0),
         log: shell.config.log,
         preview: spec.preview,
+        traceparent: spec.traceparent,
     }
 }
 

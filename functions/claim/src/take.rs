@@ -9,6 +9,7 @@ use protocol::worker::ClaimRequest;
 use rules::runnable;
 use store::claims::{self, Claimed, Fleet, Known, Served, Taken};
 use store::submissions;
+use tracing::field::display;
 use uuid::Uuid;
 
 /// How many builds one call ends that can't be run; the sweep does the rest.
@@ -155,8 +156,11 @@ impl<'a> Round<'a> {
 
 async fn end(shell: &Shell, workspace: Uuid, build: Uuid, reason: EndReason) -> Result<(), Rejection> {
     let message = runnable::explain(reason);
-    for build in submissions::end_pending(&shell.store, workspace, Some(&[build]), 1, reason, message).await? {
-        tracing::info!(build.id = %build, end_reason = %reason, "build can't be run");
+    for (build, traceparent) in
+        submissions::end_pending(&shell.store, workspace, Some(&[build]), 1, reason, message).await?
+    {
+        let trace = traceparent.map(|traceparent| display(traceparent.trace_id()));
+        tracing::info!(build.id = %build, trace.id = trace, end_reason = %reason, "build can't be run");
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use rules::ending::{self, Decision, Held, Refusal, Report};
 use rules::{CancelReason, EndReason, Status};
 use store::builds::{self, Standing};
 use store::endings::{self, Ended, Reported};
+use tracing::Span;
 use uuid::Uuid;
 
 /// How often a complete that meets another change of its build looks again. A running build changes its state once.
@@ -23,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) build: Uuid,
     /// What it said.
     pub(crate) report: Complete,
+    /// Its request's: calls that are served together are logged each in its own.
+    pub(crate) span: Span,
 }
 
 type Answer = Result<Completed, Rejection>;
@@ -97,10 +100,12 @@ async fn alone(shell: &Shell, call: &Call) -> Answer {
 fn completed(shell: &Shell, call: &Call, ended: Ended) -> Completed {
     let Ended { duration_ms, charged_seconds, .. } = ended;
     let status = call.report.status;
-    tracing::info!(
-        build.id = %call.build, build.status = %status, end_reason = call.report.end_reason.map(EndReason::as_str),
-        duration_ms, charged_seconds, "build ended"
-    );
+    call.span.in_scope(|| {
+        tracing::info!(
+            build.id = %call.build, build.status = %status, end_reason = call.report.end_reason.map(EndReason::as_str),
+            duration_ms, charged_seconds, "build ended"
+        );
+    });
     shell.metrics.tell(&[(Metric::EndedBuilds, 1.0)]);
     Completed { status, duration_ms, charged_seconds }
 }

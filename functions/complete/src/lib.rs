@@ -12,6 +12,7 @@ use end::Call;
 use protocol::Problem;
 use protocol::worker::{Complete, Completed};
 use std::sync::Arc;
+use tracing::Span;
 use utoipa_axum::routes;
 
 type Completes = Combiner<Call, Completed>;
@@ -27,7 +28,10 @@ pub fn routes() -> Routes {
     post,
     path = "/internal/worker/builds/{id}/complete",
     tag = "worker",
-    params(("id" = Uuid, Path, description = "the build")),
+    params(
+        ("id" = Uuid, Path, description = "the build"),
+        ("traceparent" = Option<String>, Header, description = "the job's: it is in this call's log lines"),
+    ),
     request_body = Complete,
     responses(
         (status = 200, description = "ended, now or before", body = Completed),
@@ -47,5 +51,6 @@ async fn complete(
     tidy::tidy(&mut report.error_message, &mut report.commit, &mut report.steps);
     let batch_max = shell.config.batch_max;
     let serve = move |calls| end::serve(shell.clone(), calls);
-    completes.call(Call { token, build, report }, batch_max, serve).await.map(Json)
+    let call = Call { token, build, report, span: Span::current() };
+    completes.call(call, batch_max, serve).await.map(Json)
 }

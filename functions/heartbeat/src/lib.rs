@@ -18,7 +18,10 @@ pub fn routes() -> Routes {
     post,
     path = "/internal/worker/builds/{id}/heartbeat",
     tag = "worker",
-    params(("id" = Uuid, Path, description = "the build")),
+    params(
+        ("id" = Uuid, Path, description = "the build"),
+        ("traceparent" = Option<String>, Header, description = "the job's: it is in this call's log lines"),
+    ),
     request_body = Heartbeat,
     responses(
         (status = 200, description = "renewed", body = Renewed),

@@ -25,7 +25,10 @@ pub fn routes() -> Routes {
     post,
     path = "/internal/worker/builds/{id}/logs",
     tag = "worker",
-    params(("id" = Uuid, Path, description = "the build")),
+    params(
+        ("id" = Uuid, Path, description = "the build"),
+        ("traceparent" = Option<String>, Header, description = "the job's: it is in this call's log lines"),
+    ),
     request_body = LogBatch,
     responses(
         (status = 200, description = "stored, or known already", body = LogStored),

@@ -8,7 +8,10 @@ use rules::fairness::Order;
 use rules::lease::Due;
 use rules::preview::is_cleanup_due;
 use rules::runnable;
+use store::sweeps::DueBuild;
 use store::{endings, submissions, sweeps};
+use tracing::Instrument as _;
+use tracing::field::display;
 use uuid::Uuid;
 
 /// How many batches of one kind a sweep works through; what is left is the next sweep's.
@@ -82,23 +85,28 @@ fn tell(swept: &Swept) {
 
 /// Ends builds whose lease lapsed or whose deadline passed, longer ago than the grace.
 async fn end_due(shell: &Shell, swept: &mut Swept) -> Result<(), Rejection> {
-    let timing = &shell.config.timing;
     for _ in 0..BATCHES_MAX {
         let errors = swept.errors;
-        let due = sweeps::due(&shell.store, timing).await?;
-        for (build, why) in &due {
-            match endings::reap(&shell.store, *build, *why, timing).await {
-                Ok(Some(ended)) => note(*build, *why, ended.charged_seconds, swept),
-                // Renewed or ended since it was found.
-                Ok(None) => {}
-                Err(error) => failed(*build, &error, swept),
-            }
+        let due = sweeps::due(&shell.store, &shell.config.timing).await?;
+        for due in &due {
+            let trace = due.traceparent.map(|traceparent| display(traceparent.trace_id()));
+            end_one(shell, due, swept).instrument(tracing::info_span!("build", trace.id = trace)).await;
         }
         if due.len() < batch() || swept.errors > errors {
             break;
         }
     }
     Ok(())
+}
+
+async fn end_one(shell: &Shell, due: &DueBuild, swept: &mut Swept) {
+    let DueBuild { build, why, .. } = *due;
+    match endings::reap(&shell.store, build, why, &shell.config.timing).await {
+        Ok(Some(ended)) => note(build, why, ended.charged_seconds, swept),
+        // Renewed or ended since it was found.
+        Ok(None) => {}
+        Err(error) => failed(build, &error, swept),
+    }
 }
 
 fn note(build: Uuid, why: Due, charged_seconds: u32, swept: &mut Swept) {
@@ -166,8 +174,9 @@ async fn end_pending(shell: &Shell, workspace: Uuid, builds: Option<&[Uuid]>, re
     match submissions::end_pending(&shell.store, workspace, builds, limit, reason, message).await {
         Ok(ended) => {
             swept.expired += u64::try_from(ended.len()).unwrap_or(u64::MAX);
-            for build in ended {
-                tracing::info!(build.id = %build, end_reason = %reason, "build never started");
+            for (build, traceparent) in ended {
+                let trace = traceparent.map(|traceparent| display(traceparent.trace_id()));
+                tracing::info!(build.id = %build, trace.id = trace, end_reason = %reason, "build never started");
             }
         }
         Err(error) => failed(workspace, &error, swept),

@@ -9,4 +9,5 @@ mod previews;
 mod scene;
 #[path = "../../../tests/skipped.rs"]
 mod skipped;
+mod traces;
 mod up;

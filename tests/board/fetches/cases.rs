@@ -56,7 +56,7 @@ async fn sql_gives_a_job_where_the_rule_does_and_nowhere_else_in_every_case_ther
         let said = match got {
             Fetched::Job(_) => Some(Decision::Job),
             Fetched::Ended(status, _) => (status == case.status).then_some(Decision::Ended),
-            Fetched::Taken => Some(Decision::Taken),
+            Fetched::Taken(_) => Some(Decision::Taken),
             Fetched::Lapsed => Some(Decision::Lapsed),
             // What the rule gives and the guard does not.
             Fetched::TryAgain | Fetched::Unauthorized | Fetched::NotFound => None,

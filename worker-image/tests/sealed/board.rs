@@ -316,5 +316,6 @@ pub(crate) fn job(repository: &str, steps: Vec<Step>) -> Job {
         max_duration_seconds: 60,
         log: LogLimits { max_chunk_bytes: 16_384, max_batch_bytes: 262_144, interval_ms: 100, cap_bytes: 64 << 20 },
         preview: None,
+        traceparent: None,
     }
 }

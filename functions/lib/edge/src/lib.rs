@@ -20,6 +20,7 @@ mod sender;
 pub mod serve;
 pub mod shell;
 pub mod telemetry;
+pub mod trace;
 
 pub use auth::{Api, Operator, WorkerToken};
 pub use aws::metrics::{Metric, Metrics};
@@ -32,6 +33,7 @@ pub use log_token::Runner;
 pub use rejection::Rejection;
 pub use serve::{app, main, scheduled_main};
 pub use shell::Shell;
+pub use trace::Trace;
 
 /// The routes of a function, with their part of the OpenAPI document.
 pub type Routes = utoipa_axum::router::OpenApiRouter<Shell>;

@@ -1,10 +1,11 @@
-//! Around every request: its id, its span, its log line, and the body of a problem.
+//! Around every request: its id, its trace, its span, its log line, and the body of a problem.
 
 use crate::Shell;
 use crate::missing::missing;
 use crate::query::Calls;
 use crate::rejection::problem;
 use crate::sender::Sender;
+use crate::trace;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -15,6 +16,7 @@ use protocol::problem::PROBLEM_JSON;
 use protocol::{Code, Problem};
 use std::sync::Arc;
 use tracing::Instrument as _;
+use tracing::field::display;
 
 /// The header in which a caller may give the request's id, and in which the answer repeats it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -35,7 +37,8 @@ pub(crate) async fn around(State(around): State<Arc<Around>>, mut request: Reque
     let id = request_id(&request);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
-    let span = tracing::info_span!("request", request.id = %id);
+    let trace = trace::given(request.headers()).map(|given| display(given.trace_id()));
+    let span = tracing::info_span!("request", request.id = %id, trace.id = trace);
     let mut response = next.run(request).instrument(span.clone()).await;
     if let Some(sender) = sender {
         response = sender.answered(&around.shell, response).instrument(span.clone()).await;

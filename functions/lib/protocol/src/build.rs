@@ -91,6 +91,10 @@ pub struct Build {
     /// The build that this one tries again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Uuid>,
+    /// The trace that it belongs to, 32 hex digits: log lines of the functions and the worker about it have it as `trace.id`. Absent for builds
+    /// from before there were traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// When it was admitted.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

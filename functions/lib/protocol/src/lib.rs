@@ -14,6 +14,7 @@ pub mod pipeline_problems;
 pub mod preview;
 pub mod problem;
 pub mod runner;
+pub mod trace;
 pub mod worker;
 pub mod workspace;
 

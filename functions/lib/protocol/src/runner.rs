@@ -3,6 +3,7 @@
 
 use crate::build::StepResult;
 use crate::pipeline::{Env, Step};
+use crate::trace::{self, Traceparent};
 use crate::worker::{Job, LogLimits, Secret};
 use rules::EndReason;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,10 @@ pub struct RunnerJob {
     pub max_duration_seconds: u32,
     /// How logs are to be sent.
     pub log: LogLimits,
+    /// The trace that the build belongs to, as a header says it: sent back with every call about the build.
+    #[serde(default, deserialize_with = "trace::lenient", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub traceparent: Option<Traceparent>,
 }
 
 impl From<Job> for RunnerJob {
@@ -68,6 +73,7 @@ impl From<Job> for RunnerJob {
             deadline_in_ms: job.deadline_in_ms,
             max_duration_seconds: job.max_duration_seconds,
             log: job.log,
+            traceparent: job.traceparent,
         }
     }
 }

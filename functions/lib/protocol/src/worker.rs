@@ -3,6 +3,7 @@
 use crate::build::StepResult;
 use crate::log::Chunk;
 use crate::pipeline::{Env, PreviewSpec, Step};
+use crate::trace::{self, Traceparent};
 use rules::{CancelReason, EndReason, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -115,6 +116,10 @@ pub struct Job {
     /// What is started after success: the workspace is to be kept for it, and named in the next sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<PreviewSpec>,
+    /// The trace that the build belongs to, as a header says it: sent back with every call about the build.
+    #[serde(default, deserialize_with = "trace::lenient", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub traceparent: Option<Traceparent>,
 }
 
 fn lease_grace_ms() -> u64 {

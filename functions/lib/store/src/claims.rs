@@ -1,8 +1,10 @@
 //! Taking builds out of the queues (SPEC.md, Claim): one statement that decides under the workspaces' locks and answers with
 //! the jobs, so that nothing which can fail comes after the commit.
 
+use crate::columns;
 use crate::{Error, Store};
 use protocol::pipeline::{Env, PreviewSpec, Step};
+use protocol::trace::Traceparent;
 use protocol::worker::ClaimRequest;
 use rules::Timing;
 use serde::Deserialize;
@@ -98,7 +100,7 @@ async fn one(store: &Store, fleet: Fleet<'_>, claim: &ClaimRequest, timing: &Tim
         r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
                submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
                registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", preview as "preview: Json<PreviewSpec>",
-               sealed as "sealed: Json<Vec<Sealed>>"
+               sealed as "sealed: Json<Vec<Sealed>>", (select s.traceparent from build_specs s where s.build_id = build) as traceparent
            from claim_build($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
         fleet.token.0,
         fleet.token.1,
@@ -132,7 +134,7 @@ async fn many(
         r#"select claim, outcome as "outcome!", build, workspace, max_seconds, deadline_in_ms, repository, git_ref, commit_sha,
                submodules, steps as "steps: Json<Vec<Step>>", env as "env: Json<Env>", secrets, clone_secret,
                registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", preview as "preview: Json<PreviewSpec>",
-               sealed as "sealed: Json<Vec<Sealed>>"
+               sealed as "sealed: Json<Vec<Sealed>>", (select s.traceparent from build_specs s where s.build_id = build) as traceparent
            from claim_builds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"#,
         fleet.token.0,
         fleet.token.1,
@@ -182,6 +184,7 @@ struct Row {
     registry_secrets: Option<Json<BTreeMap<String, String>>>,
     preview: Option<Json<PreviewSpec>>,
     sealed: Option<Json<Vec<Sealed>>>,
+    traceparent: Option<String>,
 }
 
 impl Row {
@@ -197,6 +200,7 @@ impl Row {
             clone_secret: self.clone_secret.take(),
             registry_secrets: self.registry_secrets.take()?.0,
             preview: self.preview.take().map(|preview| preview.0),
+            traceparent: columns::traceparent(self.traceparent.take()),
         })
     }
 
@@ -294,6 +298,8 @@ pub struct Spec {
     pub registry_secrets: BTreeMap<String, String>,
     /// What is started after success.
     pub preview: Option<PreviewSpec>,
+    /// The trace that it belongs to.
+    pub traceparent: Option<Traceparent>,
 }
 
 /// A secret as it is stored; bytes as hex digits.

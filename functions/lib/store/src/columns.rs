@@ -2,6 +2,7 @@
 //! the same reads as the nearest that can.
 
 use crate::Error;
+use protocol::trace::Traceparent;
 use rules::{EndReason, Status};
 
 /// A count or a number of seconds.
@@ -27,4 +28,9 @@ pub(crate) fn status(word: String) -> Result<Status, Error> {
 /// Why a build ended. A word of a newer release is `internal`.
 pub(crate) fn end_reason(word: String) -> EndReason {
     EndReason::parse(&word).unwrap_or(EndReason::Internal)
+}
+
+/// The trace that a build belongs to. Builds from before there were traces have none.
+pub(crate) fn traceparent(column: Option<String>) -> Option<Traceparent> {
+    column.as_deref().and_then(Traceparent::parse)
 }

@@ -4,6 +4,7 @@ use crate::claims::{Sealed, Spec, Taken};
 use crate::columns;
 use crate::{Error, Store};
 use protocol::pipeline::{Env, Step};
+use protocol::trace::Traceparent;
 use rules::fetch::{self, Decision};
 use rules::{EndReason, Status, Timestamp};
 use sqlx::types::Json;
@@ -21,8 +22,8 @@ pub enum Fetched {
     NotFound,
     /// The build has ended.
     Ended(Status, Option<EndReason>),
-    /// Another fetcher has the job.
-    Taken,
+    /// Another fetcher has the job of a build of this trace.
+    Taken(Option<Traceparent>),
     /// The lease has lapsed, and may still be renewed.
     Lapsed,
     /// Nothing stands in the way any more: ask again.
@@ -53,7 +54,7 @@ async fn take(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) -> Re
            returning b.workspace_id, b.max_duration_seconds as "max_seconds!", greatest(0, (extract(epoch from
                    b.started_at + b.max_duration_seconds * interval '1 s' - clock_timestamp()) * 1000)::bigint) as "left_ms!",
                s.repository, s.git_ref, s.commit_sha, s.submodules, s.steps as "steps: Json<Vec<Step>>", s.env as "env: Json<Env>",
-               s.secrets, s.clone_secret, case when s.secrets <> '{}' or s.clone_secret is not null then
+               s.secrets, s.clone_secret, s.traceparent, case when s.secrets <> '{}' or s.clone_secret is not null then
                    sealed_of(b.workspace_id, s.secrets || s.clone_secret) end as "sealed: Json<Vec<Sealed>>""#,
         build,
         claimed_by,
@@ -79,6 +80,7 @@ async fn take(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) -> Re
             clone_secret: row.clone_secret,
             registry_secrets: BTreeMap::new(),
             preview: None,
+            traceparent: columns::traceparent(row.traceparent),
         },
     }))
 }
@@ -87,6 +89,7 @@ async fn take(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) -> Re
 async fn refusal(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) -> Result<Fetched, Error> {
     let row = sqlx::query!(
         r#"select b.status as "status?", b.end_reason, b.job_fetch_id,
+               (select s.traceparent from build_specs s where s.build_id = b.id) as traceparent,
                (extract(epoch from b.lease_expires_at) * 1000)::bigint as lease_ms,
                (extract(epoch from clock_timestamp()) * 1000)::bigint as "now_ms!"
            from tokens t left join builds b on b.id = $1 and b.claimed_by = t.id
@@ -105,7 +108,7 @@ async fn refusal(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) ->
     };
     Ok(match fetch::fetch(&claimed, &fetcher, Timestamp(row.now_ms)) {
         Decision::Ended => Fetched::Ended(claimed.status, row.end_reason.map(columns::end_reason)),
-        Decision::Taken => Fetched::Taken,
+        Decision::Taken => Fetched::Taken(columns::traceparent(row.traceparent)),
         Decision::Lapsed => Fetched::Lapsed,
         // Renewed between the two statements.
         Decision::Job => Fetched::TryAgain,

@@ -1,8 +1,10 @@
 //! Putting builds into the queue, and asking for their end (SPEC.md, Admission).
 
 use crate::claims::ms;
+use crate::columns::traceparent;
 use crate::{Error, Store, Transaction};
 use protocol::pipeline::{Env, PipelineSpec, PreviewSpec, Step};
+use protocol::trace::Traceparent;
 use rules::billing;
 use rules::budget::{Plan, PreviewLimits, Usage};
 use rules::routing::Needs;
@@ -176,6 +178,8 @@ pub struct NewBuild {
     pub requires: Vec<String>,
     /// The build that it tries again.
     pub retry_of: Option<Uuid>,
+    /// The trace that it belongs to. A build that is tried again is of another.
+    pub traceparent: Option<Traceparent>,
     /// What is started once it has succeeded.
     pub preview: Option<PreviewSpec>,
     /// How long it may run at most, in seconds: what is reserved for it.
@@ -207,8 +211,8 @@ pub async fn insert(
            ), spec as (
                insert into build_specs (build_id, workspace_id, pipeline_id, pipeline_slug, repository, git_ref,
                    commit_sha, submodules, steps, env, secrets, clone_secret, registry_secrets, requires, retry_of,
-                   preview)
-               select id, $1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $23 from new
+                   preview, traceparent)
+               select id, $1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $23, $24 from new
            ), head as (
                insert into log_heads (build_id) select id from new
            ), forgotten as (
@@ -251,6 +255,7 @@ pub async fn insert(
         needs.host,
         needs.image,
         build.preview.as_ref().map(Json) as _,
+        build.traceparent.map(|traceparent| traceparent.to_string()),
     )
     .fetch_one(tx)
     .await?;
@@ -280,7 +285,7 @@ pub async fn snapshot(store: &Store, workspace: Uuid, build: Uuid) -> Result<Opt
                s.pipeline_id, s.pipeline_slug, s.repository, s.git_ref, s.submodules,
                s.steps as "steps: Json<Vec<Step>>", s.env as "env: Json<Env>", s.secrets, s.clone_secret,
                s.registry_secrets as "registry_secrets: Json<BTreeMap<String, String>>", s.requires,
-               s.preview as "preview: Json<PreviewSpec>"
+               s.preview as "preview: Json<PreviewSpec>", s.traceparent
            from builds b join build_specs s on s.build_id = b.id where b.id = $1 and b.workspace_id = $2"#,
         build,
         workspace
@@ -302,6 +307,7 @@ pub async fn snapshot(store: &Store, workspace: Uuid, build: Uuid) -> Result<Opt
         registry_secrets: row.registry_secrets.0,
         requires: row.requires,
         retry_of: Some(build),
+        traceparent: traceparent(row.traceparent),
         preview: row.preview.map(|preview| preview.0),
         timeout_seconds: u32::try_from(row.timeout_seconds).unwrap_or(1),
     };
@@ -335,8 +341,8 @@ pub async fn request_cancel(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends pending builds of one workspace, those named or its oldest `limit`; returns those that it ended. A build that
-/// a worker is just claiming is not among them.
+/// Ends pending builds of one workspace, those named or its oldest `limit`; returns those that it ended, with their traces. A build
+/// that a worker is just claiming is not among them.
 ///
 /// # Errors
 ///
@@ -348,9 +354,10 @@ pub async fn end_pending(
     limit: i32,
     reason: EndReason,
     message: &str,
-) -> Result<Vec<Uuid>, Error> {
-    let ended = sqlx::query_scalar!(
-        r#"select end_pending($1, $2, $3, $4, $5, $6) as "id!""#,
+) -> Result<Vec<(Uuid, Option<Traceparent>)>, Error> {
+    let ended = sqlx::query!(
+        r#"select e.id as "id!", (select s.traceparent from build_specs s where s.build_id = e.id) as traceparent
+           from end_pending($1, $2, $3, $4, $5, $6) e (id)"#,
         workspace,
         builds,
         limit,
@@ -361,7 +368,7 @@ pub async fn end_pending(
     .fetch_all(&store.pool)
     .await?;
     fail::fail_point!("pending.ended");
-    Ok(ended)
+    Ok(ended.into_iter().map(|row| (row.id, traceparent(row.traceparent))).collect())
 }
 
 fn seconds(number: i32) -> Seconds {

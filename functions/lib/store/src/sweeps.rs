@@ -1,7 +1,9 @@
 //! What a sweep looks for, in bounded batches, and the one row that remembers the last sweep (SPEC.md, Reaper).
 
 use crate::claims::{Facts, ms};
+use crate::columns::traceparent;
 use crate::{Error, Store};
+use protocol::trace::Traceparent;
 use rules::lease::{self, Due};
 use rules::{Timestamp, Timing};
 use uuid::Uuid;
@@ -87,14 +89,26 @@ pub async fn set_order(store: &Store, fair: bool) -> Result<bool, Error> {
     Ok(set.rows_affected() == 1)
 }
 
+/// A running build that is to be ended.
+#[derive(Clone, Copy, Debug)]
+pub struct DueBuild {
+    /// It.
+    pub build: Uuid,
+    /// Why.
+    pub why: Due,
+    /// The trace that it belongs to.
+    pub traceparent: Option<Traceparent>,
+}
+
 /// Running builds that are to be ended, and why. It reads at most the running rows.
 ///
 /// # Errors
 ///
 /// [`Error`] if the database fails.
-pub async fn due(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Due)>, Error> {
+pub async fn due(store: &Store, timing: &Timing) -> Result<Vec<DueBuild>, Error> {
     let rows = sqlx::query!(
-        r#"select b.id, b.lease_expires_at < n.now - $1::bigint * interval '1 ms' as "lost!"
+        r#"select b.id, b.lease_expires_at < n.now - $1::bigint * interval '1 ms' as "lost!",
+               (select s.traceparent from build_specs s where s.build_id = b.id) as traceparent
            from builds b, (select clock_timestamp() as now) n
            where b.status = 'running'
                and (b.lease_expires_at < n.now - $1::bigint * interval '1 ms'
@@ -106,7 +120,12 @@ pub async fn due(store: &Store, timing: &Timing) -> Result<Vec<(Uuid, Due)>, Err
     )
     .fetch_all(&store.pool)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.id, if row.lost { Due::Lost } else { Due::Overdue })).collect())
+    let due = rows.into_iter().map(|row| DueBuild {
+        build: row.id,
+        why: if row.lost { Due::Lost } else { Due::Overdue },
+        traceparent: traceparent(row.traceparent),
+    });
+    Ok(due.collect())
 }
 
 /// The oldest builds that have waited longer than a build may, with their workspaces.
