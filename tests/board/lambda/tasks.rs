@@ -5,6 +5,8 @@ use super::{OnLambda, scheduled};
 use crate::Board;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::task_stops;
 use uuid::Uuid;
 
 /// The reaper beside a cluster, on a board.
@@ -175,4 +177,30 @@ async fn without_a_cluster_nobody_is_asked_and_nothing_is_noted() {
     }
     assert_eq!((cluster.listed(), cluster.stopped()), (vec![], vec![]));
     assert_eq!(board.number("select count(*) from task_stops").await, 0);
+}
+
+#[tokio::test]
+async fn looking_for_builds_that_sweeps_have_ended_reads_no_other() {
+    let board = Board::new().await;
+    let build = board.running().await;
+    let others = "insert into builds
+            (workspace_id, class_id, status, end_reason, ended_at, charged_seconds, timeout_seconds, rules_version)
+        select workspace_id, class_id, 'cancelled', 'user', now(), 0, 60, 1 from builds, generate_series(1, 5000)";
+    board.execute(others).await;
+    board.age(build, 300).await;
+    assert_eq!(board.sweep().await["lost"], 1);
+    board.execute("analyze builds").await;
+    board.shell.store.close().await;
+    let shell = edge::Shell::new(edge::Config::clone(&board.shell.config)).expect("settings of the test itself");
+    let read = "select coalesce(sum(coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0)), 0)::bigint
+        from pg_stat_user_tables where relname = 'builds'";
+    board.execute("select pg_stat_force_next_flush()").await;
+    let before = board.number(read).await;
+    let found = task_stops::due(&shell.store, Duration::from_secs(3600), 100).await;
+    assert_eq!(found.expect("found"), [build]);
+    // A connection tells its counters when it is closed.
+    shell.store.close().await;
+    board.execute("select pg_stat_force_next_flush()").await;
+    let after = board.number(read).await;
+    assert!(after - before < 50, "{} rows were read", after - before);
 }
