@@ -27,6 +27,7 @@ STARS = {
     ("template.yaml: EcsEndpoint", "StopTasks", "Resource"): "any task of this one cluster: they get their names when they start",
     ("workers.yaml: InstanceRole", "Endpoint", "Resource"): "AWS knows no resource for this action",
     ("workers.yaml: InstanceRole", "Instances", "Resource"): "any instance of this one cluster: they get their names when they start",
+    ("workers.yaml: TaskRole", "Protection", "Resource"): "any task of this one cluster: they get their names when they start",
     ("workers.yaml: ImagePolicy", "Login", "Resource"): "AWS knows no resource for this action",
 }
 
@@ -61,6 +62,8 @@ WORKER_LEFT_OUT = {
     "the volume is mounted at the default": {"CALLBOARD_BUILDS_ROOT"},
     "the steps' network holds nothing that they may reach": {"CALLBOARD_EGRESS_ALLOW"},
     "nothing is to be missing there": {"CALLBOARD_ACCEPT"},
+    "ECS's agent sets it": {"ECS_AGENT_URI"},
+    "the defaults are for ECS": {f"CALLBOARD_PROTECTION_{word}_MS" for word in ["RENEW", "IDLE", "ASIDE"]},
     "steps have an image, and the host's programs are none of theirs": {"CALLBOARD_TOOLS"},
     "there are no previews, since nothing leads in": {
         f"CALLBOARD_PREVIEW_{word}" for word in ["PORTS", "ADDRESS", "URL", "START_TIMEOUT", "HEALTH_EVERY_MS"]
@@ -369,7 +372,17 @@ class Workers(unittest.TestCase):
         self.assertEqual(self.worker["Secrets"], [{"Name": "CALLBOARD_WORKER_TOKEN", "ValueFrom": {"Ref": "TokenSecretArn"}}])
         self.assertFalse([name for name in self.made() if "TOKEN" in name])
         self.assertFalse([text for text in texts(self.template) if "{{resolve:" in text])
-        self.assertNotIn("TaskRoleArn", self.task)
+
+    def test_the_workers_role_may_have_its_clusters_tasks_protected_and_nothing_else(self):
+        self.assertEqual(self.task["TaskRoleArn"], {"Fn::GetAtt": ["TaskRole", "Arn"]})
+        role = self.template["Resources"]["TaskRole"]["Properties"]
+        (statement,) = statements(role["Policies"])
+        self.assertEqual(statement["Action"], "ecs:UpdateTaskProtection")
+        self.assertTrue(statement["Resource"]["Fn::Sub"].endswith(":task/${Cluster}/*"))
+        others = [name for name, r in self.template["Resources"].items() if r["Type"] == "AWS::IAM::RolePolicy" and r["Properties"]["RoleName"] == {"Ref": "TaskRole"}]
+        self.assertEqual((others, role.get("ManagedPolicyArns")), ([], None))
+        # The agent gives a task its address, which no setting of ours changes.
+        self.assertNotIn("ECS_AGENT_URI", self.made())
 
     def test_they_log_to_a_group_of_this_template(self):
         options = self.worker["LogConfiguration"]["Options"]

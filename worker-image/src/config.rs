@@ -5,6 +5,7 @@ use crate::isolation::docker::Settings;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::{Choice, Limits};
 use crate::previews::settings as previews;
+use crate::protection;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -62,6 +63,8 @@ pub struct Config {
     pub previews: previews::Settings,
     /// Whether previews end with the worker: whoever started it keeps nothing running.
     pub previews_end: bool,
+    /// How a task of an ECS service is protected from scale-in.
+    pub protection: protection::Settings,
     /// Where and as whom builds run.
     pub place: Place,
 }

@@ -34,6 +34,7 @@ pub mod poll;
 pub mod previews;
 pub mod probe;
 pub mod proc;
+pub mod protection;
 pub mod recovery;
 pub mod remains;
 pub mod removal;

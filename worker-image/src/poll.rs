@@ -4,6 +4,8 @@ use crate::api::{Claimed, Failure};
 use crate::backoff::{Backoff, jittered};
 use crate::clock::Boot;
 use crate::metrics::Answer;
+use crate::protection::Protection;
+use crate::protection::rule::Because;
 use crate::run::{self, Health, Shop};
 use crate::trace::span;
 use protocol::worker::{ClaimRequest, Job, WorkerInfo};
@@ -61,13 +63,15 @@ pub async fn told_to_stop(phase: &watch::Receiver<Phase>) {
 pub async fn poll(shop: Arc<Shop>, info: WorkerInfo, phase: watch::Receiver<Phase>) -> Result<(), GaveUp> {
     let free = (0..shop.config.slots).rev().collect();
     let wait = Backoff::new(Duration::from_secs(1), WAIT_MAX);
-    let mut polling = Polling { shop, info, phase, free, builds: JoinSet::new(), troubles: Vec::new(), wait };
+    let (builds, troubles, protection) = (JoinSet::new(), Vec::new(), Protection::begin(&shop.config.protection).await);
+    let mut polling = Polling { shop, info, phase, free, builds, troubles, wait, protection };
     let ended = polling.until_told().await;
     polling.shop.metrics.turns_no_more();
     info!(builds.running = polling.builds.len(), "no more claims");
     while let Some(ended) = polling.builds.join_next().await {
         polling.freed(ended);
     }
+    polling.protection.release().await;
     // A worker that drains claims no more, which would have told.
     match ended {
         Ok(()) if polling.shop.token_refused.load(Relaxed) => Err(GaveUp::TokenRefused),
@@ -84,6 +88,7 @@ struct Polling {
     /// Why builds failed, since one last did not for the host's reasons.
     troubles: Vec<String>,
     wait: Backoff,
+    protection: Protection,
 }
 
 impl Polling {
@@ -95,6 +100,10 @@ impl Polling {
             }
             if self.troubles.len() >= TROUBLES_MAX {
                 return Err(GaveUp::Unhealthy(std::mem::take(&mut self.troubles)));
+            }
+            if let Some(why) = self.protection.wants_aside(self.builds.len()) {
+                self.step_aside(why).await;
+                continue;
             }
             match self.free.pop() {
                 None => self.pause(WAIT_MAX).await,
@@ -118,6 +127,7 @@ impl Polling {
             Asked::Job(job, sent_at) => {
                 self.wait.reset();
                 self.shop.token_refused.store(false, Relaxed);
+                self.protection.claimed(Duration::from_millis(job.deadline_in_ms));
                 let (shop, phase, span) = (Arc::clone(&self.shop), self.phase.clone(), span(job.traceparent));
                 let run = async move { (slot, run::run(&shop, *job, sent_at, slot, phase).await) };
                 self.builds.spawn(run.instrument(span));
@@ -163,6 +173,26 @@ impl Polling {
                     return Ok(Asked::Wait(WAIT_MAX));
                 }
             }
+        }
+    }
+
+    /// Claims nothing until the builds have ended and ECS had the time to end this task; goes on if it did not.
+    async fn step_aside(&mut self, why: Because) {
+        info!(?why, builds.running = self.builds.len(), "stepping aside: no claims for a while");
+        while self.is_working() && !self.builds.is_empty() {
+            self.shop.metrics.turned();
+            self.pause(WAIT_MAX).await;
+        }
+        if !self.is_working() {
+            return;
+        }
+        let until = Boot::now().plus(self.protection.release().await);
+        while self.is_working() && !until.has_come() {
+            self.shop.metrics.turned();
+            self.pause(until.since(Boot::now()).min(WAIT_MAX)).await;
+        }
+        if self.is_working() {
+            self.protection.take().await;
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod inner;
 mod previews;
+mod protection;
 mod run;
 mod sandbox;
 

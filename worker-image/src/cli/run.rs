@@ -2,6 +2,7 @@
 
 use super::ExposedArgs;
 use super::previews::PreviewArgs;
+use super::protection::ProtectionArgs;
 use super::sandbox::{AcceptArgs, IsolationArgs, LimitArgs, PlaceArgs};
 use crate::config::{Config, Grace, Token};
 use crate::egress::Allowed;
@@ -78,6 +79,8 @@ pub struct RunArgs {
     exposed: ExposedArgs,
     #[command(flatten)]
     previews: PreviewArgs,
+    #[command(flatten)]
+    protection: ProtectionArgs,
 }
 
 impl RunArgs {
@@ -120,6 +123,7 @@ impl RunArgs {
             free_bytes_min: self.free_mib_min * 1024 * 1024,
             metrics_addr: self.exposed.metrics_addr,
             previews: self.previews.settings(),
+            protection: self.protection.settings(),
             previews_end: self.until_stdin_ends,
             place: self.place.place()?,
         })

@@ -22,6 +22,7 @@ mod inside;
 mod limits;
 mod network;
 mod output;
+mod protection;
 mod pulled_previews;
 mod pulls;
 mod refusals;
