@@ -5,6 +5,7 @@ import copy
 import ipaddress
 import itertools
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -95,6 +96,11 @@ def resources(kind):
 
 def properties(kind):
     return {name.split(": ")[1]: resource["Properties"] for name, resource in resources(kind)}
+
+
+def alarms():
+    """The control plane's. Those that scale workers tell nobody, and have tests of their own."""
+    return {name.split(": ")[1]: alarm["Properties"] for name, alarm in resources("AWS::CloudWatch::Alarm") if name.startswith("template.yaml: ")}
 
 
 def texts(value):
@@ -267,7 +273,7 @@ def shown():
 
 class Alarms(unittest.TestCase):
     def test_there_is_one_for_each_thing_that_must_be_told(self):
-        watched = {name: {metric[1:] for metric in measured(alarm)} for name, alarm in properties("AWS::CloudWatch::Alarm").items()}
+        watched = {name: {metric[1:] for metric in measured(alarm)} for name, alarm in alarms().items()}
         self.assertEqual(watched, {
             "QueueStuckAlarm": {("Backlog", "Reaper"), ("EndedBuilds", "Complete")},
             "LapsedLeasesAlarm": {("LapsedLeases", "Reaper")},
@@ -278,7 +284,7 @@ class Alarms(unittest.TestCase):
 
     def test_alarms_and_the_dashboard_have_the_names_that_the_code_tells(self):
         names, namespace = told()
-        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        used = set().union(shown(), *map(measured, alarms().values()))
         self.assertEqual({name for space, name, _ in used if space == namespace}, names)
         self.assertEqual({name for space, name, _ in used if space != namespace} - METRICS, set())
         self.assertEqual({space for space, _, _ in used}, {namespace, "AWS/Lambda", "AWS/ApiGateway"})
@@ -287,7 +293,7 @@ class Alarms(unittest.TestCase):
         names, namespace = told()
         tellers = {"Reaper": "functions/reaper/src/numbers.rs", "Complete": "functions/complete/src/end.rs"}
         says = {name: set(re.findall(r"\(Metric::(\w+), ", (ROOT / path).read_text().split("#[cfg(test)]")[0])) for name, path in tellers.items()}
-        used = set().union(shown(), *map(measured, properties("AWS::CloudWatch::Alarm").values()))
+        used = set().union(shown(), *map(measured, alarms().values()))
         for space, name, whose in used:
             if space == namespace:
                 self.assertIn(name, says[whose])
@@ -296,7 +302,7 @@ class Alarms(unittest.TestCase):
     def test_the_dashboard_shows_every_alarm_and_every_function(self):
         (dashboard,) = properties("AWS::CloudWatch::Dashboard").values()
         body = dashboard["DashboardBody"]["Fn::Sub"]
-        for name in properties("AWS::CloudWatch::Alarm"):
+        for name in alarms():
             self.assertIn(f'"${{{name}.Arn}}"', body)
         self.assertEqual({whose for _, name, whose in shown() if name == "Errors"}, set(watched_functions()))
 
@@ -305,13 +311,13 @@ class Alarms(unittest.TestCase):
         self.assertGreater(parameters["StuckMinutes"]["Default"] * 60_000, parameters["DeadlineMaxMs"]["Default"])
 
     def test_every_function_is_watched_for_throttles(self):
-        metrics = properties("AWS::CloudWatch::Alarm")["ThrottlesAlarm"]["Metrics"]
+        metrics = alarms()["ThrottlesAlarm"]["Metrics"]
         dimensions = [metric["MetricStat"]["Metric"]["Dimensions"] for metric in metrics if "MetricStat" in metric]
         watched = [[{"Name": "FunctionName", "Value": {"Ref": name}}] for name in watched_functions()]
         self.assertEqual(dimensions, watched)
 
     def test_a_reaper_that_says_nothing_at_all_is_silent(self):
-        self.assertEqual(properties("AWS::CloudWatch::Alarm")["ReaperSilentAlarm"]["TreatMissingData"], "breaching")
+        self.assertEqual(alarms()["ReaperSilentAlarm"]["TreatMissingData"], "breaching")
 
 
 class Workers(unittest.TestCase):
@@ -407,11 +413,76 @@ class Workers(unittest.TestCase):
         self.assertGreater(self.worker["StopTimeout"], longest)
 
     def test_there_can_be_none_and_by_default_one_with_many_slots_that_fit(self):
-        count = self.template["Parameters"]["DesiredCount"]
+        count = self.template["Parameters"]["CountMin"]
         self.assertEqual((count["MinValue"], count["Default"], self.default("Slots")), (0, 1, 8))
         self.assertEqual(self.template["Resources"]["Instances"]["Properties"]["MinSize"], "0")
-        self.assertGreaterEqual(self.default("InstancesMax"), 2 * count["Default"])
+        self.assertGreaterEqual(self.default("InstancesMax"), 2 * self.default("CountMax"))
         self.assertLess(self.default("Slots") * self.default("DiskMib"), self.default("VolumeGib") * 1024)
+
+    def scaled(self, alarm, **numbers):
+        """By how many workers the alarm and its policy change a fleet whose numbers were so for as long as it looks."""
+        resources, units = self.template["Resources"], {"Slots": str(self.default("Slots"))}
+        alarm = resources[alarm]["Properties"]
+        (expression,) = [one["Expression"]["Fn::Sub"] for one in alarm["Metrics"] if "Expression" in one]
+        for name, value in units.items():
+            expression = expression.replace(f"${{{name}}}", value)
+        value = eval(expression, {"IF": lambda so, then, other: then if so else other} | numbers)
+        is_over = {"GreaterThanThreshold": value > alarm["Threshold"], "LessThanOrEqualToThreshold": value <= alarm["Threshold"]}
+        if not is_over[alarm["ComparisonOperator"]]:
+            return 0
+        policy = resources[alarm["AlarmActions"][0]["Ref"]]["Properties"]["StepScalingPolicyConfiguration"]
+        self.assertEqual(policy["AdjustmentType"], "ChangeInCapacity")
+        beyond, found = value - alarm["Threshold"], []
+        for step in policy["StepAdjustments"]:
+            # An upper bound of 0 is for what is below, and includes it.
+            low, high = step.get("MetricIntervalLowerBound", -math.inf), step.get("MetricIntervalUpperBound", math.inf)
+            if low <= beyond < high or (high == 0 and beyond <= 0):
+                found.append(step["ScalingAdjustment"])
+        self.assertEqual(len(found), 1, (expression, numbers))
+        return found[0]
+
+    def test_workers_are_added_for_what_waits_for_a_slot_and_for_nothing_else(self):
+        for waiting, running, workers, change in [
+            (0, 0, 0, 0), (1, 0, 0, 1), (8, 0, 0, 2), (30, 0, 0, 4), (0, 8, 1, 0), (1, 8, 1, 1), (9, 8, 1, 2), (16, 8, 1, 2), (99, 8, 1, 4),
+            # It waits for its workspace's limit, or for a label that no worker has.
+            (1, 7, 1, 0), (50, 2, 9, 0),
+        ]:
+            self.assertEqual(self.scaled("MoreAlarm", waiting=waiting, running=running, workers=workers), change, (waiting, running, workers))
+
+    def test_a_worker_is_taken_away_only_where_the_others_slots_are_enough_and_the_last_one_only_when_nothing_is_to_do(self):
+        for waiting, running, workers, change in [
+            (0, 0, 0, 0), (0, 0, 1, -1), (0, 1, 1, 0), (1, 0, 1, 0), (0, 8, 1, 0), (0, 8, 2, -1), (0, 9, 2, 0), (4, 4, 2, -1), (0, 0, 9, -1),
+        ]:
+            self.assertEqual(self.scaled("FewerAlarm", waiting=waiting, running=running, workers=workers), change, (waiting, running, workers))
+        alarms = {name: self.template["Resources"][name]["Properties"] for name in ["MoreAlarm", "FewerAlarm"]}
+        self.assertGreater(alarms["FewerAlarm"]["EvaluationPeriods"], alarms["MoreAlarm"]["EvaluationPeriods"], "quick to add, slow to take away")
+
+    def test_scaling_looks_at_what_the_reaper_tells_and_at_nothing_that_is_missing(self):
+        names, namespace = told()
+        source = (ROOT / "functions/reaper/src/numbers.rs").read_text().split("#[cfg(test)]")[0]
+        for name in ["MoreAlarm", "FewerAlarm"]:
+            alarm = self.template["Resources"][name]["Properties"]
+            looked_at = measured(alarm)
+            self.assertEqual(looked_at, {(namespace, number, "ReaperName") for number in ["Backlog", "RunningBuilds", "Workers"]})
+            self.assertTrue(all(number in names and f"(Metric::{number}, " in source for _, number, _ in looked_at))
+            self.assertEqual(alarm["TreatMissingData"], "notBreaching")
+        self.assertEqual(TEMPLATES["template.yaml"]["Outputs"]["ReaperName"]["Value"], {"Ref": "Reaper"})
+
+    def test_their_number_stays_between_the_least_and_the_most_and_a_change_of_the_stack_does_not_reset_it(self):
+        (target,) = properties("AWS::ApplicationAutoScaling::ScalableTarget").values()
+        self.assertEqual((target["MinCapacity"], target["MaxCapacity"]), ({"Ref": "CountMin"}, {"Ref": "CountMax"}))
+        self.assertEqual((target["ScalableDimension"], target["ResourceId"]["Fn::Sub"]), ("ecs:service:DesiredCount", "service/${Cluster}/${Service.Name}"))
+        for policy in properties("AWS::ApplicationAutoScaling::ScalingPolicy").values():
+            self.assertEqual(policy["ScalingTargetId"], {"Ref": "Scaling"})
+        service = self.template["Resources"]["Service"]["Properties"]
+        self.assertEqual(service["DesiredCount"], {"Fn::If": ["IsFixed", {"Ref": "CountMin"}, {"Ref": "AWS::NoValue"}]})
+        self.assertEqual(self.template["Conditions"]["IsFixed"], {"Fn::Equals": [{"Ref": "CountMin"}, {"Ref": "CountMax"}]})
+
+    def test_an_instance_with_a_worker_is_not_scaled_in(self):
+        resources = self.template["Resources"]
+        provider = resources["Capacity"]["Properties"]["AutoScalingGroupProvider"]
+        self.assertEqual((provider["ManagedTerminationProtection"], provider["ManagedDraining"]), ("ENABLED", "ENABLED"))
+        self.assertIs(resources["Instances"]["Properties"]["NewInstancesProtectedFromScaleIn"], True)
 
     def test_a_deployment_that_fails_is_taken_back_and_each_worker_is_alone_on_its_instance(self):
         service = self.template["Resources"]["Service"]["Properties"]
@@ -425,6 +496,12 @@ class Workers(unittest.TestCase):
         self.assertEqual(mixed["OnDemandPercentageAboveBaseCapacity"], {"Fn::If": ["IsSpot", 0, 100]})
         (script,) = texts(self.template["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["UserData"])
         self.assertIn("ECS_ENABLE_SPOT_INSTANCE_DRAINING=true\n", script)
+        # What is left of AWS's two minutes is for ending builds and reporting them.
+        (_, spot, usual) = self.made()["CALLBOARD_DRAIN_TIMEOUT"]["Fn::If"]
+        grace = int(re.search(r'"CALLBOARD_KILL_GRACE_MS", default_value_t = ([0-9_]+)', (ROOT / "worker-image/src/cli/run.rs").read_text())[1]) / 1000
+        words = int(re.search(r"const LAST_WORDS: Duration = Duration::from_secs\((\d+)\)", (ROOT / "worker-image/src/run.rs").read_text())[1])
+        self.assertLess(int(spot) + grace + words, 120)
+        self.assertEqual(usual, {"Ref": "DrainSeconds"})
 
 
 class Templates(unittest.TestCase):
@@ -486,7 +563,8 @@ class Templates(unittest.TestCase):
                 if resource["Type"] == "AWS::EC2::VPCEndpoint":
                     # Its ServiceName is AWS's.
                     continue
-                own = {"Family"} if resource["Type"] == "AWS::ECS::TaskDefinition" else set()
+                # The name of a role's policy is the role's alone.
+                own = {"AWS::ECS::TaskDefinition": {"Family"}, "AWS::ApplicationAutoScaling::ScalingPolicy": {"PolicyName"}}.get(resource["Type"], set())
                 for key in (named | own) & set(resource["Properties"]):
                     value = resource["Properties"][key]
                     if "Ref" not in value:

@@ -182,7 +182,9 @@ class Emulated(unittest.TestCase):
         self.ok("previews", "GET", "/api/v1/previews", api)
         swept = self.functions["reaper"].send({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
         self.assertEqual((swept.get("errors"), swept.get("paused")), (0, False), self.functions["reaper"].said())
-        self.assertEqual(self.numbers("reaper"), [{"Backlog": 0.0, "OldestAge": 0.0, "LapsedLeases": 0.0, "EndedBuilds": 0.0}])
+        self.assertEqual(self.numbers("reaper"), [
+            {"Backlog": 0.0, "RunningBuilds": 0.0, "Workers": 1.0, "OldestAge": 0.0, "LapsedLeases": 0.0, "EndedBuilds": 0.0}
+        ])
         self.ok("reaper", "POST", "/api/v1/admin/sweep", api, status=401)
         self.ok("reaper", "POST", "/api/v1/admin/sweep", first)
         migrated = self.functions["migrate"].send({"do": "list"})

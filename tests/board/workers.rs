@@ -95,3 +95,29 @@ async fn a_build_that_waits_has_no_worker() {
         assert!(refused.is_err_and(|error| error.to_string().contains("builds_pending_is_unclaimed")), "{column}");
     }
 }
+
+#[tokio::test]
+async fn workers_count_that_ask_for_builds_or_hold_one_and_each_once() {
+    let board = Board::new().await;
+    let counted = async || store::gauges::read(&board.shell.store).await.expect("read").workers;
+    assert_eq!(counted().await, 0);
+    for (host, name, builds) in [("h1", "a", 2), ("h1", "b", 0), ("h2", "a", 1)] {
+        for _ in 0..builds {
+            board.submit().await;
+        }
+        for _ in 0..=builds {
+            let _ = board.work("claim", &claim(host, name)).await;
+        }
+    }
+    assert_eq!(counted().await, 3);
+    // One with all its slots busy does not ask.
+    board.execute("update workers set seen_at = seen_at - interval '3 min'").await;
+    assert_eq!(counted().await, 2);
+    board.execute("update workers set seen_at = seen_at + interval '2 min' where name = 'b'").await;
+    assert_eq!(counted().await, 3);
+    let metrics = board.get("/metrics").await;
+    let text = String::from_utf8(metrics.bytes).expect("text");
+    assert!(text.contains("\ncallboard_workers 3\n"), "{text}");
+    board.execute("update tokens set revoked_at = now() where kind = 'worker'").await;
+    assert_eq!(counted().await, 2, "who only asks, and is let in no more");
+}

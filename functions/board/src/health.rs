@@ -42,6 +42,11 @@ fn text(gauges: &Gauges) -> String {
     for (name, help, value) in [
         ("callboard_builds_pending", "Builds that wait.", Some(gauges.pending as f64)),
         ("callboard_builds_running", "Builds that run.", Some(gauges.running as f64)),
+        (
+            "callboard_workers",
+            "Workers that asked for work in the last 2 minutes, or hold a build.",
+            Some(gauges.workers as f64),
+        ),
         ("callboard_builds_lapsed", "Running builds whose lease has lapsed.", Some(gauges.lapsed as f64)),
         (
             "callboard_oldest_pending_age_seconds",

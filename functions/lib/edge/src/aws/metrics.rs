@@ -7,12 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The namespace of all of them, which `infra/template.yaml` names too.
 const NAMESPACE: &str = "Callboard";
 
-/// What is measured. The alarms and the dashboard of `infra/template.yaml` have these names.
+/// What is measured. The alarms and the dashboard of `infra/template.yaml`, and the scaling of `infra/workers.yaml`, have these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Builds that wait.
     Backlog,
-    /// How long the oldest of them has waited, in seconds; 0 if none waits.
+    /// Builds that run.
+    RunningBuilds,
+    /// Workers that ask for builds, or hold one.
+    Workers,
+    /// How long the oldest of those that wait has waited, in seconds; 0 if none waits.
     OldestAge,
     /// Running builds whose lease has lapsed, and that the reaper has not ended yet.
     LapsedLeases,
@@ -24,6 +28,8 @@ impl Metric {
     fn name(self) -> &'static str {
         match self {
             Self::Backlog => "Backlog",
+            Self::RunningBuilds => "RunningBuilds",
+            Self::Workers => "Workers",
             Self::OldestAge => "OldestAge",
             Self::LapsedLeases => "LapsedLeases",
             Self::EndedBuilds => "EndedBuilds",
@@ -33,7 +39,7 @@ impl Metric {
     fn unit(self) -> &'static str {
         match self {
             Self::OldestAge => "Seconds",
-            Self::Backlog | Self::LapsedLeases | Self::EndedBuilds => "Count",
+            Self::Backlog | Self::RunningBuilds | Self::Workers | Self::LapsedLeases | Self::EndedBuilds => "Count",
         }
     }
 }
