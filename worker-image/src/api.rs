@@ -7,13 +7,13 @@ use crate::config::{Config, Token};
 use crate::input;
 use protocol::log::Chunk;
 use protocol::preview::{PreviewOrders, PreviewSync};
-use protocol::runner::Report;
+use protocol::runner::{FETCH_ID, Report, RunnerJob};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use protocol::{Code, Problem};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Response, StatusCode};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -78,20 +78,27 @@ impl Api {
     ///
     /// If the CA bundle can't be read, or the system's certificates are needed and missing.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
+        let pem = config.ca_bundle.as_deref().map(input::bytes).transpose()?;
+        Self::at(&config.api_url, config.token.clone(), pem.as_deref())
+    }
+
+    /// A client of the control plane at `base` that trusts the certificates of `pem` besides the system's.
+    ///
+    /// # Errors
+    ///
+    /// If they are none, or the system's are needed and missing.
+    pub fn at(base: &str, token: Token, pem: Option<&[u8]>) -> anyhow::Result<Self> {
         // A provider that is installed already is as good.
         rustls::crypto::ring::default_provider().install_default().ok();
         let builder = Client::builder()
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("callboard-worker/", env!("CARGO_PKG_VERSION")));
-        let mut certificates = Vec::new();
-        if let Some(path) = &config.ca_bundle {
-            certificates = reqwest::Certificate::from_pem_bundle(&input::bytes(path)?)?;
-        }
+        let certificates = pem.map(reqwest::Certificate::from_pem_bundle).transpose()?.unwrap_or_default();
         // Without TLS no certificate is needed, and a host without any must not fail.
-        let plain = config.api_url.starts_with("http://");
+        let plain = base.starts_with("http://");
         let builder = if plain { builder.tls_certs_only([]) } else { builder.tls_certs_merge(certificates) };
-        Ok(Self { client: builder.build()?, base: config.api_url.clone(), token: config.token.clone() })
+        Ok(Self { client: builder.build()?, base: base.to_owned(), token })
     }
 
     /// Asks for a build. The same `claim_id` again gets the same build.
@@ -125,6 +132,33 @@ impl Api {
     pub async fn logs(&self, build: Uuid, log_token: &str, chunks: Vec<Chunk>) -> Result<LogStored, Failure> {
         let path = format!("/internal/worker/builds/{build}/logs");
         read(self.post(&path, log_token, &LogBatch { chunks }, OTHER).await?).await
+    }
+
+    /// Fetches the job of a build whose steps run away from its worker, with the build's own log token. The same `fetch_id` again gets the
+    /// same job.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn job(&self, build: Uuid, log_token: &str, fetch_id: Uuid) -> Result<RunnerJob, Failure> {
+        let request = self.client.get(format!("{}/internal/worker/builds/{build}/job", self.base));
+        let request = request.bearer_auth(log_token).header(FETCH_ID, fetch_id.to_string()).timeout(OTHER);
+        read(request.send().await.map_err(|error| broken(&error))?).await
+    }
+
+    /// Says how a build went to the worker that holds it, as the fetcher of its job. The same again is known.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn report(&self, build: Uuid, log_token: &str, fetch_id: Uuid, report: &Report) -> Result<(), Failure> {
+        let request = self.client.put(format!("{}/internal/worker/builds/{build}/report", self.base));
+        let request = request.bearer_auth(log_token).header(FETCH_ID, fetch_id.to_string()).timeout(OTHER);
+        let response = request.json(report).send().await.map_err(|error| broken(&error))?;
+        match response.status() {
+            StatusCode::NO_CONTENT => Ok(()),
+            status => Err(read::<IgnoredAny>(response).await.err().unwrap_or_else(|| again(None, status.to_string()))),
+        }
     }
 
     /// Reports a build's end.

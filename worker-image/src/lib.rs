@@ -39,6 +39,7 @@ pub mod recovery;
 pub mod remains;
 pub mod removal;
 pub mod run;
+pub mod runner;
 pub mod script;
 pub mod settings;
 pub mod site;

@@ -192,7 +192,7 @@ impl Held<'_> {
         let api = Arc::clone(&self.shop.api);
         self.holding.logs(&journal);
         let (stop, metrics) = (self.stop.clone(), Arc::clone(&self.shop.metrics));
-        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics);
+        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics, None);
         let shipping = tokio::spawn(shipping);
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;

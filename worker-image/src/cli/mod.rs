@@ -112,6 +112,9 @@ pub enum Command {
         /// The directories.
         directories: Vec<PathBuf>,
     },
+    /// Run one build's steps in the other containers of this ECS task. Started by `run`, by way of ECS; told what it needs by variables.
+    #[command(hide = true)]
+    Runner,
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -185,6 +188,7 @@ impl Command {
             | Self::Network(_)
             | Self::Keep(_)
             | Self::HandOver { .. }
+            | Self::Runner
             | Self::SandboxInit
             | Self::Try { .. } => false,
         }
