@@ -15,6 +15,7 @@ pub mod port_leases;
 pub mod preview_cleanup;
 pub mod preview_syncs;
 pub mod previews;
+pub mod reports;
 pub mod secrets;
 pub mod submissions;
 pub mod sweeps;
