@@ -7,6 +7,7 @@ use super::report::{Reporter, outcome};
 use super::rooms::{NO_NETWORK, Rooms};
 use super::settings::Settings;
 use super::told::Told;
+use super::volumes;
 use crate::api::Api;
 use crate::clock::{Boot, millis, sleep_until};
 use crate::clone;
@@ -144,7 +145,10 @@ impl Build {
             biased;
             why = self.stop.asked() => Err(Fail::Stopped(why)),
             rooms = timeout(within, door.all(there_are)) => match rooms {
-                Ok(rooms) => Ok(Rooms::new(self.settings.place.clone(), rooms)),
+                Ok(rooms) => {
+                    volumes::empty(&self.settings.place.workspace, there_are);
+                    Ok(Rooms::new(self.settings.place.clone(), rooms))
+                }
                 Err(_) => Err(Fail::NeverStarted(format!("not all containers were there after {} s", within.as_secs()))),
             },
         }

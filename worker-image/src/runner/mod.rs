@@ -10,9 +10,10 @@
 //!   rooms' first process (with the room's number as its argument: 0 for the clone's, then the steps in order, then those of `on_cancel`), and
 //!   [`shim::SOCKET`].
 //! * A volume at `/workspace` and one at [`shim::HOME`], in the runner and in all rooms.
-//! * A volume at `/tmp` in each room, its own: the clone's password is in it.
+//! * A volume at `/tmp` in each room, its own: the clone's password is in it. The runner has it as `/rooms/N`, so that it is filled from this
+//!   program's image too.
 //!
-//! All of them belong to the user as whom all containers run.
+//! All of them belong to the user as whom all containers run, as worker-image/Dockerfile makes them. `step-N` of a definition is room N.
 
 mod build;
 mod door;
@@ -22,6 +23,7 @@ mod room;
 mod rooms;
 pub mod settings;
 mod told;
+mod volumes;
 
 use crate::api::Api;
 use crate::clock::{Boot, sleep_until};

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod board;
+mod containers;
 mod course;
 mod doors;
 mod ends;
