@@ -4,6 +4,7 @@
 use crate::clock::{Boot, millis, sleep_until};
 use crate::isolation::{Control, Ended, Exceeded, Running, StartError};
 use futures::FutureExt as _;
+use nix::sys::signal::{Signal, raise};
 use shim::said::{LENGTH_BYTES, Orders, TO_RUNNER_MAX_BYTES, ToRoom, ToRunner, frame, length};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -119,6 +120,7 @@ impl Watch {
                 biased;
                 said = self.frames.next() => match said {
                     Ok(ToRunner::Started) => self.started().await,
+                    Ok(ToRunner::AskedToEnd) => asked_to_end(),
                     Ok(ToRunner::NotStarted { why }) => return Ended::NeverStarted(why),
                     Ok(ToRunner::Ended { code, out_of_memory }) => return self.ended(code, out_of_memory),
                     Err(_) => return self.lost(),
@@ -191,6 +193,11 @@ impl Watch {
             (false, false) => Ended::NeverStarted("its container ended before its program began".into()),
         }
     }
+}
+
+/// The task is being stopped, which rooms may hear first: as if this process had been told.
+fn asked_to_end() {
+    raise(Signal::SIGTERM).ok();
 }
 
 async fn kill_time(ending: Ending) {
