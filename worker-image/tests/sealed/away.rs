@@ -15,6 +15,9 @@ use std::fs::{self, File};
 use std::process::Child;
 use tempfile::TempDir;
 
+/// A step that says something when it is asked to end.
+const LAST_WORDS: &str = "trap 'echo last words; exit' TERM; echo running; while :; do sleep 0.1; done";
+
 struct Scene {
     board: Board,
     forge: Forge,
@@ -26,14 +29,18 @@ struct Scene {
 /// All that a build needs; or the calling test is skipped.
 async fn scene() -> Option<Scene> {
     let image = image()?;
-    let (board, forge, directory) = (Board::start_for(HOST_IMAGE).await, Forge::start().await, tempfile::tempdir().unwrap());
+    let (board, forge, directory) =
+        (Board::start_for(HOST_IMAGE).await, Forge::start().await, tempfile::tempdir().unwrap());
     let port = |address: &str| address.rsplit(':').next().unwrap().parse().unwrap();
     let network = Network::Ports(vec![port(&board.url), port(&forge.address)]);
     let fake = serve(&socket()?, Settings { network, ..Settings::default() }).await.unwrap();
     let mut command = command(&board, &forge, &directory.path().join("builds"), "run");
     command.args(["--isolation", "ecs", "--accept", "network", "--ecs-cluster", "callboard"]);
     command.args(["--ecs-subnets", "subnet-1", "--ecs-security-groups", "sg-1", "--ecs-runner-image", &image]);
-    command.env("AWS_ENDPOINT_URL_ECS", fake.url()).env("AWS_REGION", "eu-central-1").env("AWS_EC2_METADATA_DISABLED", "true");
+    command
+        .env("AWS_ENDPOINT_URL_ECS", fake.url())
+        .env("AWS_REGION", "eu-central-1")
+        .env("AWS_EC2_METADATA_DISABLED", "true");
     command.env("AWS_ACCESS_KEY_ID", "of-the-test").env("AWS_SECRET_ACCESS_KEY", "of-the-test");
     let worker = command.stderr(File::create(directory.path().join("log")).unwrap()).spawn().unwrap();
     Some(Scene { board, forge, fake, worker, directory })
@@ -57,7 +64,13 @@ impl Scene {
 
     async fn ends(&self, build: uuid::Uuid, status: Status, reason: Option<EndReason>) -> Complete {
         let report = self.board.report(build).await;
-        assert_eq!((report.status, report.end_reason), (status, reason), "{report:?}\n{}\n{}", self.board.log(), self.log());
+        assert_eq!(
+            (report.status, report.end_reason),
+            (status, reason),
+            "{report:?}\n{}\n{}",
+            self.board.log(),
+            self.log()
+        );
         report
     }
 
@@ -130,7 +143,7 @@ async fn an_image_that_is_not_there_is_the_pipelines_trouble() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_build_keeps_its_last_lines() {
     let Some(scene) = scene().await else { return };
-    let build = scene.board.offer(scene.job(&[&["trap 'echo last words; exit 1' TERM", "echo running; sleep 600 & wait"]]));
+    let build = scene.board.offer(scene.job(&[&[LAST_WORDS]]));
     scene.board.until_log("running\n").await;
     scene.board.heard().cancel = Some(CancelReason::User);
     scene.ends(build, Status::Cancelled, Some(EndReason::User)).await;
@@ -141,13 +154,14 @@ async fn a_cancelled_build_keeps_its_last_lines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_stopped_stops_its_tasks_and_says_so() {
     let Some(mut scene) = scene().await else { return };
-    let build = scene.board.offer(scene.job(&[&["echo running; sleep 600"]]));
+    let build = scene.board.offer(scene.job(&[&[LAST_WORDS]]));
     scene.board.until_log("running\n").await;
     let pid = Pid::from_raw(i32::try_from(scene.worker.id()).unwrap());
     kill(pid, Signal::SIGTERM).unwrap();
     eventually("its draining", || scene.log().contains("draining").then_some(()));
     kill(pid, Signal::SIGTERM).unwrap();
     scene.ends(build, Status::Failed, Some(EndReason::WorkerShutdown)).await;
+    assert!(scene.board.log().contains("last words\n"), "{}", scene.board.log());
     assert!(eventually("the worker's end", || scene.worker.try_wait().unwrap()).success(), "{}", scene.log());
     scene.is_tidy().await;
 }
@@ -166,9 +180,10 @@ async fn a_task_whose_worker_was_killed_ends_when_the_board_says_that_its_build_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_is_taken_away_is_a_lost_host() {
     let Some(scene) = scene().await else { return };
-    let build = scene.board.offer(scene.job(&[&["echo running; sleep 600"]]));
+    let build = scene.board.offer(scene.job(&[&[LAST_WORDS]]));
     scene.board.until_log("running\n").await;
     scene.fake.inject(Fault::SpotInterruption { task: scene.task() }).unwrap();
     scene.ends(build, Status::Failed, Some(EndReason::HostLost)).await;
+    assert!(scene.board.log().contains("last words\n"), "{}", scene.board.log());
     scene.is_tidy().await;
 }

@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn the_runners_image_declares_each_volume_that_is_filled_from_it() {
+        let recipe = include_str!("../../../Dockerfile");
+        let volumes = recipe.lines().filter_map(|line| line.strip_prefix("VOLUME ")).flat_map(str::split_whitespace);
+        let volumes: Vec<&str> = volumes.collect();
+        for mount in &of(&["rust:1"; STEPS_MAX]).containers[0].mounts {
+            assert!(volumes.contains(&mount.path.as_str()), "{}", mount.path);
+        }
+    }
+
+    #[test]
     fn a_family_says_all_of_what_it_names() {
         let (fit, first) = (Fit::example(), of(&["rust:1"]));
         assert_eq!(first.family.len(), FAMILY.len() + 32);
