@@ -118,10 +118,11 @@ impl Watch {
             tokio::select! {
                 biased;
                 said = self.frames.next() => match said {
-                    Ok(ToRunner::Started) => self.started().await,
+                    Ok(ToRunner::Started) if !self.is_started => self.started().await,
                     Ok(ToRunner::NotStarted { why }) => return Ended::NeverStarted(why),
                     Ok(ToRunner::Ended { code, out_of_memory }) => return self.ended(code, out_of_memory),
-                    Err(_) => return self.lost(),
+                    // Or one that says again and again that it has started, so that nothing else is heard.
+                    Ok(ToRunner::Started) | Err(_) => return self.lost(),
                 },
                 Some(word) = self.heard.recv() => self.heed(word).await,
                 () = sleep_until(|| fence_at), if !self.is_fenced => {
@@ -238,3 +239,7 @@ impl Frames {
         Ok(Some(said))
     }
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;
