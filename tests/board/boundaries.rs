@@ -49,6 +49,11 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn what_is_put_into_every_image_of_a_task_stays_small() {
+    assert_eq!(dependencies("worker-image/shim"), set(&["nix", "seccompiler", "serde", "serde_json"]));
+}
+
+#[test]
 fn rules_depend_on_no_io_clock_or_dice() {
     assert_eq!(dependencies("functions/lib/rules"), set(&["serde"]));
     for file in files("functions/lib/rules/src", "rs") {

@@ -47,8 +47,17 @@ impl Room {
         }
         let (words, heard) = unbounded_channel();
         let frames = Frames { from, begun: Vec::new() };
-        let watch =
-            Watch { frames, to, heard, fence_at, grace, is_started: false, is_fenced: false, ending: Ending::Not };
+        let watch = Watch {
+            frames,
+            to,
+            heard,
+            fence_at,
+            grace,
+            is_started: false,
+            is_asked: false,
+            is_fenced: false,
+            ending: Ending::Not,
+        };
         Ok(Running {
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
@@ -108,6 +117,7 @@ struct Watch {
     fence_at: Boot,
     grace: Duration,
     is_started: bool,
+    is_asked: bool,
     is_fenced: bool,
     ending: Ending,
 }
@@ -119,11 +129,12 @@ impl Watch {
             tokio::select! {
                 biased;
                 said = self.frames.next() => match said {
-                    Ok(ToRunner::Started) => self.started().await,
-                    Ok(ToRunner::AskedToEnd) => asked_to_end(),
+                    Ok(ToRunner::Started) if !self.is_started => self.started().await,
+                    Ok(ToRunner::AskedToEnd) if !self.is_asked => self.asked_to_end(),
                     Ok(ToRunner::NotStarted { why }) => return Ended::NeverStarted(why),
                     Ok(ToRunner::Ended { code, out_of_memory }) => return self.ended(code, out_of_memory),
-                    Err(_) => return self.lost(),
+                    // Or one that says the same again and again, so that nothing else is heard.
+                    Ok(ToRunner::Started | ToRunner::AskedToEnd) | Err(_) => return self.lost(),
                 },
                 Some(word) = self.heard.recv() => self.heed(word).await,
                 () = sleep_until(|| fence_at), if !self.is_fenced => {
@@ -153,6 +164,12 @@ impl Watch {
             Ending::Asked { .. } => self.say(&ToRoom::Terminate).await,
             Ending::Killed => self.say(&ToRoom::Kill).await,
         }
+    }
+
+    /// The task is being stopped, which rooms may hear first: as if this process had been told.
+    fn asked_to_end(&mut self) {
+        self.is_asked = true;
+        raise(Signal::SIGTERM).ok();
     }
 
     /// What has not begun can't be asked to end; it is as soon as it has.
@@ -193,11 +210,6 @@ impl Watch {
             (false, false) => Ended::NeverStarted("its container ended before its program began".into()),
         }
     }
-}
-
-/// The task is being stopped, which rooms may hear first: as if this process had been told.
-fn asked_to_end() {
-    raise(Signal::SIGTERM).ok();
 }
 
 async fn kill_time(ending: Ending) {
@@ -245,3 +257,7 @@ impl Frames {
         Ok(Some(said))
     }
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;
