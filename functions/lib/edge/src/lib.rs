@@ -23,6 +23,7 @@ pub mod telemetry;
 
 pub use auth::{Api, Operator, WorkerToken};
 pub use aws::metrics::{Metric, Metrics};
+pub use aws::tasks::Tasks;
 pub use billing::Billing;
 pub use combine::Combiner;
 pub use config::Config;

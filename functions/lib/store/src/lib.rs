@@ -19,6 +19,7 @@ pub mod reports;
 pub mod secrets;
 pub mod submissions;
 pub mod sweeps;
+pub mod task_stops;
 mod time_limits;
 pub mod tokens;
 pub mod workers;
