@@ -48,6 +48,7 @@ pub mod site;
 mod skipped;
 pub mod stdin;
 pub mod stop;
+pub mod strays;
 pub mod task;
 pub mod tools;
 pub mod worker;

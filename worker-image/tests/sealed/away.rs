@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use protocol::worker::{Complete, Job, Secret};
 use protocol::{CancelReason, EndReason, Status};
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::Child;
 use tempfile::TempDir;
 
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 const LAST_WORDS: &str = "trap 'echo last words; exit' TERM; echo running; while :; do sleep 0.1; done";
 
 struct Scene {
+    image: String,
     board: Board,
     forge: Forge,
     fake: Fake,
@@ -34,16 +36,22 @@ async fn scene() -> Option<Scene> {
     let port = |address: &str| address.rsplit(':').next().unwrap().parse().unwrap();
     let network = Network::Ports(vec![port(&board.url), port(&forge.address)]);
     let fake = serve(&socket()?, Settings { network, ..Settings::default() }).await.unwrap();
-    let mut command = command(&board, &forge, &directory.path().join("builds"), "run");
+    let worker =
+        start(&image, (&board, &forge, &fake), &directory.path().join("builds"), &directory.path().join("log"));
+    Some(Scene { image, board, forge, fake, worker, directory })
+}
+
+/// A worker that holds its builds in the tasks of a fake.
+fn start(image: &str, (board, forge, fake): (&Board, &Forge, &Fake), root: &Path, log: &Path) -> Child {
+    let mut command = command(board, forge, root, "run");
     command.args(["--isolation", "ecs", "--accept", "network", "--ecs-cluster", "callboard"]);
-    command.args(["--ecs-subnets", "subnet-1", "--ecs-security-groups", "sg-1", "--ecs-runner-image", &image]);
+    command.args(["--ecs-subnets", "subnet-1", "--ecs-security-groups", "sg-1", "--ecs-runner-image", image]);
     command
         .env("AWS_ENDPOINT_URL_ECS", fake.url())
         .env("AWS_REGION", "eu-central-1")
         .env("AWS_EC2_METADATA_DISABLED", "true");
     command.env("AWS_ACCESS_KEY_ID", "of-the-test").env("AWS_SECRET_ACCESS_KEY", "of-the-test");
-    let worker = command.stderr(File::create(directory.path().join("log")).unwrap()).spawn().unwrap();
-    Some(Scene { board, forge, fake, worker, directory })
+    command.stderr(File::options().append(true).create(true).open(log).unwrap()).spawn().unwrap()
 }
 
 impl Scene {
@@ -54,6 +62,22 @@ impl Scene {
 
     fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Ends the worker without a word.
+    fn kill(&mut self) {
+        self.worker.kill().unwrap();
+        self.worker.wait().unwrap();
+    }
+
+    /// Another worker, on the disk of the one before or on one of its own.
+    fn again(&mut self, disk: &str) {
+        let (root, log) = (self.directory.path().join(disk), self.directory.path().join("log"));
+        self.worker = start(&self.image, (&self.board, &self.forge, &self.fake), &root, &log);
+    }
+
+    fn stops(&self) -> usize {
+        self.fake.calls().iter().filter(|call| call.action == "StopTask").count()
     }
 
     /// The ARN of the build's task, once there is one.
@@ -171,8 +195,7 @@ async fn a_task_whose_worker_was_killed_ends_when_the_board_says_that_its_build_
     let Some(mut scene) = scene().await else { return };
     let build = scene.board.offer(scene.job(&[&["echo running; sleep 600"]]));
     scene.board.until_log("running\n").await;
-    scene.worker.kill().unwrap();
-    scene.worker.wait().unwrap();
+    scene.kill();
     scene.board.heard().ended = Some(build);
     scene.is_tidy().await;
 }
@@ -185,5 +208,42 @@ async fn a_machine_that_is_taken_away_is_a_lost_host() {
     scene.fake.inject(Fault::SpotInterruption { task: scene.task() }).unwrap();
     scene.ends(build, Status::Failed, Some(EndReason::HostLost)).await;
     assert!(scene.board.log().contains("last words\n"), "{}", scene.board.log());
+    scene.is_tidy().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_worker_left_is_stopped_by_the_next_once_the_board_has_taken_note_and_not_before() {
+    let Some(mut scene) = scene().await else { return };
+    let build = scene.board.offer(scene.job(&[&["echo running; sleep 600"]]));
+    scene.board.until_log("running\n").await;
+    scene.kill();
+    scene.board.heard().unanswered = Some(build);
+    scene.again("builds");
+    eventually("a report that is not heard", || scene.log().contains("end not reported yet").then_some(()));
+    assert_eq!(scene.stops(), 0, "{}", scene.log());
+    scene.board.heard().unanswered = None;
+    scene.ends(build, Status::Failed, Some(EndReason::Recovery)).await;
+    scene.is_tidy().await;
+    assert!(scene.stops() > 0, "{}", scene.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_on_a_new_disk_stops_the_task_of_a_build_that_has_ended_and_of_no_other() {
+    let Some(mut scene) = scene().await else { return };
+    let goes_on = scene.board.offer(scene.job(&[&["echo running; sleep 600"]]));
+    scene.board.until_log("running\n").await;
+    let first = scene.task();
+    scene.kill();
+    scene.again("another-disk");
+    let ended = scene.board.offer(scene.job(&[&["sleep 600"]]));
+    scene.board.until("its runner", |heard| heard.fetched.get(&ended).cloned()).await;
+    assert_eq!((scene.stops(), scene.fake.states(&first).last()), (0, Some(&"RUNNING")), "{}", scene.log());
+    scene.kill();
+    // The board says it to the worker alone.
+    scene.board.heard().reaped = Some(ended);
+    scene.again("a-third-disk");
+    eventually("its end", || scene.log().contains("stopped the task of a build that had ended").then_some(()));
+    assert_eq!((scene.stops(), scene.fake.states(&first).last()), (1, Some(&"RUNNING")), "{}", scene.log());
+    scene.board.heard().ended = Some(goes_on);
     scene.is_tidy().await;
 }

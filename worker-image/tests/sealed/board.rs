@@ -46,6 +46,8 @@ pub(crate) struct Heard {
     pub(crate) answers_lost: u32,
     /// This build has ended without its worker.
     pub(crate) ended: Option<Uuid>,
+    /// This build has ended, but only its worker is told so.
+    pub(crate) reaped: Option<Uuid>,
     /// The runner that fetched the job of a build.
     pub(crate) fetched: BTreeMap<Uuid, String>,
     /// What runners reported.
@@ -263,6 +265,9 @@ async fn reported(State(board): State<Board>, headers: HeaderMap, Path(id): Path
     let mut nothing = false;
     let answer = board.answer_about(&headers, |heard| {
         ended(heard, id)?;
+        if heard.reaped == Some(id) {
+            return Err(problem(409, Code::BuildEnded, None));
+        }
         let report = heard.reports.get(&id).cloned();
         nothing = report.is_none();
         Ok(report)

@@ -2,8 +2,9 @@
 
 use super::Ecs;
 use super::calls::{Ran, Seen, Trouble};
-use super::definition::Definition;
+use super::definition::{Definition, FAMILY};
 use super::launch::Launch;
+use super::lookout::CALL_MAX;
 use super::pace::{FullJitter, answered};
 use super::takes::{images, refuses};
 use crate::clock::{Boot, sleep_until};
@@ -14,6 +15,7 @@ use protocol::worker::Job;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
+use uuid::Uuid;
 
 /// How long a task may take to end once it is told to: what its containers have for it, and as long again for ECS to say so.
 const END_PATIENCE: Duration = Duration::from_secs(240);
@@ -126,7 +128,11 @@ impl Ecs {
     }
 
     /// Tells a task to stop: its runner has the steps end, and ECS ends what is left.
-    async fn stop(&self, task: &str, reason: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    ///
+    /// What ECS says if it refuses.
+    pub async fn stop(&self, task: &str, reason: &str) -> Result<(), String> {
         answered("StopTask", || self.calls.stop(task, reason)).await
     }
 
@@ -142,6 +148,29 @@ impl Ecs {
         }
         Ok(tasks.len())
     }
+}
+
+impl Ecs {
+    /// The tasks of this cluster that builds run in, whoever started them, each with its build.
+    ///
+    /// # Errors
+    ///
+    /// What ECS says if it refuses.
+    pub async fn started(&self) -> Result<Vec<(String, Uuid)>, String> {
+        let mut started = Vec::new();
+        for some in answered("ListTasks", || self.calls.list(None)).await?.chunks(CALL_MAX) {
+            let described = answered("DescribeTasks", || self.calls.describe(some)).await?;
+            started.extend(described.tasks.into_iter().filter_map(build_of));
+        }
+        Ok(started)
+    }
+}
+
+/// A task and its build, if it is one of a build's that goes on.
+fn build_of(seen: Seen) -> Option<(String, Uuid)> {
+    let is_ours = seen.definition.as_deref().is_some_and(|arn| arn.contains(&format!("/{FAMILY}")));
+    let build = Uuid::try_parse(seen.started_by.as_deref()?).ok()?;
+    (is_ours && !seen.is_over()).then_some((seen.arn, build))
 }
 
 impl Tries {

@@ -149,3 +149,21 @@ async fn a_build_that_is_to_stop_before_starts_none() {
     assert_eq!(scene.run().await, Err(Fail::Stopped(Why::Deadline)));
     assert_eq!(scene.calls("RunTask"), 0);
 }
+
+#[tokio::test]
+async fn tasks_of_builds_are_known_from_others() {
+    let (scene, build) = (scene(), Uuid::now_v7());
+    let ours = Seen {
+        arn: "ours".into(),
+        status: "RUNNING".into(),
+        started_by: Some(build.to_string()),
+        definition: Some("arn:aws:ecs:r:1:task-definition/callboard-0123:1".into()),
+        ..Seen::default()
+    };
+    scene.stub.put(Seen { arn: "over".into(), status: "STOPPED".into(), ..ours.clone() });
+    scene.stub.put(Seen { arn: "somebodys".into(), started_by: Some("ecs-svc/1".into()), ..ours.clone() });
+    let other = Some("arn:aws:ecs:r:1:task-definition/web:1".into());
+    scene.stub.put(Seen { arn: "another".into(), definition: other, ..ours.clone() });
+    scene.stub.put(ours);
+    assert_eq!(scene.ecs.started().await, Ok(vec![("ours".into(), build)]));
+}

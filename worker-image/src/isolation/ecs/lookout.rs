@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 /// How many tasks DescribeTasks takes.
-const CALL_MAX: usize = 100;
+pub(super) const CALL_MAX: usize = 100;
 /// How often all are looked at.
 const EVERY: Duration = Duration::from_secs(2);
 /// How long ECS may not know a task before it is gone: what RunTask has made is not known everywhere at once.

@@ -74,7 +74,8 @@ async fn a_capacity_provider_stands_in_the_place_of_the_launch_type() {
     assert_eq!(sdk.run(&launch(&settings.fit().unwrap())).await, Ok(Ran::Failed("RESOURCE:MEMORY".into())));
     let (_, body) = asked(&said);
     assert_eq!(body.get("launchType"), None);
-    assert_eq!(body["capacityProviderStrategy"], json!([{ "capacityProvider": "FARGATE_SPOT", "weight": 1 }]));
+    let strategy = json!([{ "capacityProvider": "FARGATE_SPOT", "weight": 1, "base": 0 }]);
+    assert_eq!(body["capacityProviderStrategy"], strategy);
 }
 
 #[tokio::test]
