@@ -21,6 +21,10 @@ FUNCTIONS = sorted(main.parent.parent.name for main in ROOT.glob("functions/*/sr
 STARS = {
     ("template.yaml: NetworkPolicy", "Interfaces", "Resource"): "EC2 can't narrow the Describe calls, and Lambda wants all six",
     ("template.yaml: NetworkPolicy", "NotByCode", "Resource"): "it denies, and a denial is the better the wider it is",
+    ("template.yaml: TasksPolicy", "ListTasks", "Resource"): "AWS narrows this action by its condition, the cluster",
+    ("template.yaml: TasksPolicy", "StopTasks", "Resource"): "any task of this one cluster: they get their names when they start",
+    ("template.yaml: EcsEndpoint", "ListTasks", "Resource"): "AWS narrows this action by its condition, the cluster",
+    ("template.yaml: EcsEndpoint", "StopTasks", "Resource"): "any task of this one cluster: they get their names when they start",
     ("workers.yaml: InstanceRole", "Endpoint", "Resource"): "AWS knows no resource for this action",
     ("workers.yaml: InstanceRole", "Instances", "Resource"): "any instance of this one cluster: they get their names when they start",
     ("workers.yaml: ImagePolicy", "Login", "Resource"): "AWS knows no resource for this action",
@@ -70,7 +74,10 @@ WORKER_LEFT_OUT = {
 }
 
 # Each service that a network may be joined to, and why.
-ENDPOINTS = {"template.yaml: SecretsEndpoint": "the functions ask Secrets Manager, and nothing else, without a way out"}
+ENDPOINTS = {
+    "template.yaml: SecretsEndpoint": "the functions ask Secrets Manager without a way out",
+    "template.yaml: EcsEndpoint": "the reaper asks ECS, where workers start tasks, without a way out",
+}
 
 # What AWS measures by itself, and alarms and the dashboard look at.
 METRICS = {"Invocations", "Errors", "Throttles", "5xx", "Count", "Latency"}
@@ -98,6 +105,8 @@ def texts(value):
 
 # The policy of a role that may connect as a user of the database, where there is one.
 DATABASE_USER = {"Fn::If": ["HasDatabaseUser", {"Ref": "DatabaseUserPolicy"}, {"Ref": "AWS::NoValue"}]}
+# And that of the one that may stop tasks, where workers start some.
+TASKS = {"Fn::If": ["HasCluster", {"Ref": "TasksPolicy"}, {"Ref": "AWS::NoValue"}]}
 
 
 def statements(value):
@@ -181,6 +190,25 @@ class Functions(unittest.TestCase):
             has = DATABASE_USER in resources[f"{name}Role"]["Properties"]["ManagedPolicyArns"]
             told = function["Environment"]["Variables"]["CALLBOARD_DATABASE_USER_ARN"]
             self.assertEqual((has, told), (False, "") if name == "Migrate" else (True, {"Ref": "DatabaseUserArn"}), name)
+
+    def test_the_reaper_alone_may_list_and_stop_tasks_of_one_cluster_where_there_is_one(self):
+        resources = TEMPLATES["template.yaml"]["Resources"]
+        cluster = {"Ref": "EcsClusterArn"}
+        for name in ["TasksPolicy", "EcsEndpoint", "EcsSecurityGroup"]:
+            self.assertEqual(resources[name]["Condition"], "HasCluster")
+        for name in ["TasksPolicy", "EcsEndpoint"]:
+            listing, stopping = statements(resources[name]["Properties"])
+            self.assertEqual((listing["Action"], stopping["Action"]), ("ecs:ListTasks", "ecs:StopTask"))
+            self.assertEqual(listing["Condition"], {"ArnEquals": {"ecs:cluster": cluster}})
+            text, parts = stopping["Resource"]["Fn::Sub"]
+            self.assertRegex(text, r":task/\$\{Cluster\}/\*$")
+            self.assertEqual(parts, {"Cluster": {"Fn::Select": [1, {"Fn::Split": ["/", cluster]}]}})
+        for name, function in properties("AWS::Lambda::Function").items():
+            self.assertEqual(TASKS in resources[f"{name}Role"]["Properties"]["ManagedPolicyArns"], name == "Reaper", name)
+            self.assertEqual(function["Environment"]["Variables"]["CALLBOARD_ECS_CLUSTER"], cluster, name)
+        allowed = TEMPLATES["template.yaml"]["Parameters"]["EcsClusterArn"]["AllowedPattern"]
+        self.assertTrue(re.fullmatch(allowed, "arn:aws:ecs:eu-west-1:123456789012:cluster/builds_1"))
+        self.assertIsNone(re.fullmatch(allowed, "builds"))
 
     def test_the_api_has_the_routes_that_the_functions_mount_and_the_document_lists(self):
         integrations = {name: i["IntegrationUri"] for name, i in properties("AWS::ApiGatewayV2::Integration").items()}
@@ -412,7 +440,7 @@ class Templates(unittest.TestCase):
     def test_no_policy_is_one_that_is_not_read_here(self):
         for name, role in resources("AWS::IAM::Role"):
             for policy in role["Properties"].get("ManagedPolicyArns", []):
-                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}, DATABASE_USER], name)
+                self.assertIn(policy, [{"Ref": "NetworkPolicy"}, {"Ref": "SecretsPolicy"}, DATABASE_USER, TASKS], name)
         for name, permission in resources("AWS::Lambda::Permission"):
             self.assertFalse([text for text in texts(permission) if "*" in text], name)
 

@@ -47,6 +47,10 @@ const CASES: &[(&str, &str)] = &[
     ("update build_logs set seq = 0", "build_logs_seq_is_positive"),
     ("update build_logs set stream = 'stdin'", "build_logs_stream_known"),
     (
+        "insert into reports (build_id, report) select id, to_jsonb(repeat('x', 131071)) from builds",
+        "reports_are_short",
+    ),
+    (
         "insert into billing_fetches (workspace_id, attempted_at, failures, next_attempt_at) select id, now(), -1, now() from workspaces",
         "billing_fetches_failures_are_not_negative",
     ),

@@ -1,5 +1,7 @@
 //! Who gets a build's job by its log token: one fetcher per claim, while the claim holds (docs/decisions/0015).
 
+mod cases;
+
 use crate::Board;
 use crate::faults::Doomed;
 use crate::scenario::Answer;
@@ -7,33 +9,48 @@ use axum::body::Body;
 use futures::future::join_all;
 use http::{Method, Request};
 use protocol::admin::TokenKind;
-use rules::fetch::{self, Claimed, Decision};
-use rules::{Status, Timestamp};
+use rules::Status;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+/// The states that a build can be in once it was claimed.
+pub(crate) fn claimed_states() -> impl Iterator<Item = Status> {
+    Status::ALL.iter().copied().filter(|status| *status != Status::Pending)
+}
+
 /// A build that a worker holds, by its job.
-struct Held {
-    build: Uuid,
+pub(crate) struct Held {
+    pub(crate) build: Uuid,
     job: Value,
 }
 
 impl Held {
-    async fn by(board: &Board, worker: &str) -> Self {
+    pub(crate) async fn by(board: &Board, worker: &str) -> Self {
         board.submit().await;
         let job = board.claim_as(worker, Uuid::new_v4()).await.ok();
         Self { build: job["build_id"].as_str().and_then(|id| id.parse().ok()).expect("an id"), job }
     }
 
-    async fn new(board: &Board) -> Self {
+    pub(crate) async fn new(board: &Board) -> Self {
         Self::by(board, &board.worker).await
     }
 
-    fn token(&self) -> &str {
+    /// Brings the build to a state that it can be in once it was claimed.
+    pub(crate) async fn become_so(&self, board: &Board, status: Status) {
+        if status == Status::Cancelled {
+            let path = format!("/api/v1/builds/{}/cancel", self.build);
+            let _ = board.call(Method::POST, &path, &board.api, &Value::Null).await.ok();
+        }
+        if status.is_final() {
+            let _ = board.complete(self.build, &json!({ "status": status, "ran_ms": 1 })).await.ok();
+        }
+    }
+
+    pub(crate) fn token(&self) -> &str {
         self.job["log_token"].as_str().expect("a token")
     }
 
-    async fn fetch(&self, board: &Board, fetcher: Uuid) -> Answer {
+    pub(crate) async fn fetch(&self, board: &Board, fetcher: Uuid) -> Answer {
         fetch_by(board, self.build, self.token(), Some(&fetcher.to_string())).await
     }
 }
@@ -248,38 +265,4 @@ async fn of_fetchers_at_once_exactly_one_gets_the_job() {
         }
     }
     board.holds_together().await;
-}
-
-#[tokio::test]
-async fn sql_gives_a_job_where_the_rule_does() {
-    let board = Board::new().await;
-    let (fetcher, other) = (Uuid::new_v4(), Uuid::new_v4());
-    for ended in [false, true] {
-        for lapsed in [false, true] {
-            for before in [None, Some(fetcher), Some(other)] {
-                let held = Held::new(&board).await;
-                if let Some(before) = before {
-                    let _ = held.fetch(&board, before).await.ok();
-                }
-                if lapsed {
-                    board.age(held.build, 61).await;
-                }
-                if ended {
-                    let _ = board.complete(held.build, &json!({ "status": "success", "ran_ms": 1 })).await.ok();
-                }
-                let claimed = Claimed {
-                    status: if ended { Status::Success } else { Status::Running },
-                    lease_expires_at: Timestamp(if lapsed { -1 } else { 1 }),
-                    fetched_by: before,
-                };
-                let expected = match fetch::fetch(&claimed, &fetcher, Timestamp(0)) {
-                    Decision::Job => (200, ""),
-                    Decision::Ended => (409, "build_ended"),
-                    Decision::Taken => (409, "conflict"),
-                    Decision::Lapsed => (503, "unavailable"),
-                };
-                assert_eq!(held.fetch(&board, fetcher).await.said(), expected, "{claimed:?}");
-            }
-        }
-    }
 }

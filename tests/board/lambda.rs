@@ -1,8 +1,10 @@
 //! The same routes behind AWS's Lambda runtime: a small runtime API hands out events as API Gateway makes them.
 
+mod cluster;
 mod secret;
 mod server;
 mod service;
+mod tasks;
 mod user;
 
 use crate::Board;

@@ -30,6 +30,7 @@ mod migrations;
 mod outages;
 mod previews;
 mod races;
+mod reports;
 mod round_trips;
 mod routing;
 mod senders;

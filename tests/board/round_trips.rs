@@ -32,7 +32,7 @@ pub(crate) async fn count<T>(board: &Board, call: impl Future<Output = T>) -> i6
 }
 
 #[tokio::test]
-async fn a_claim_a_fetch_a_heartbeat_a_log_batch_and_a_complete_cost_one_statement_each() {
+async fn a_claim_a_fetch_a_heartbeat_a_log_batch_a_report_and_a_complete_cost_one_statement_each() {
     let board = Board::new().await;
     if !is_counting(&board).await {
         return;
@@ -50,8 +50,16 @@ async fn a_claim_a_fetch_a_heartbeat_a_log_batch_and_a_complete_cost_one_stateme
     let beat = async { board.work(&format!("builds/{build}/heartbeat"), &json!({})).await.ok() };
     assert_eq!(count(&board, beat).await, 1, "heartbeat");
     assert_eq!(count(&board, board.send_logs(build, &[(1, "a"), (2, "b")])).await, 1, "logs");
-    let report = json!({ "status": "success", "ran_ms": 1, "last_seq": 2 });
-    assert_eq!(count(&board, board.complete(build, &report)).await, 1, "complete");
+    let told = || async { crate::reports::told(&board, build, &board.worker).await.ok() };
+    assert_eq!(count(&board, told()).await, 1, "told that there is no report");
+    let report = json!({ "outcome": "success" });
+    for time in ["report", "report again"] {
+        let report = async { crate::reports::report_by(&board, build, &token, Some(&fetcher), &report).await.ok() };
+        assert_eq!(count(&board, report).await, 1, "{time}");
+    }
+    assert_eq!(count(&board, told()).await, 1, "told");
+    let end = json!({ "status": "success", "ran_ms": 1, "last_seq": 2 });
+    assert_eq!(count(&board, board.complete(build, &end)).await, 1, "complete");
     board.holds_together().await;
 }
 

@@ -37,7 +37,7 @@ async fn a_token_that_nobody_knows_is_401_whatever_else_is_wrong() {
     let id = edge::WorkerToken::of(&revoked).id;
     board.execute(&format!("update tokens set revoked_at = now() where id = '{id}'")).await;
     let calls = calls();
-    assert!(calls.len() > 30 && calls.iter().filter(|call| call.1.starts_with("/internal/worker/")).count() == 6);
+    assert!(calls.len() > 30 && calls.iter().filter(|call| call.1.starts_with("/internal/worker/")).count() == 8);
     let large = " ".repeat(5 * 1024 * 1024);
     for call in &calls {
         let asked = (call.0.clone(), format!("{}?nobody=knows", call.1));

@@ -59,12 +59,17 @@ async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_log
     let other = crate::fetches::fetch_by(&board, build, log_token, Some(&Uuid::new_v4().to_string())).await;
     assert_eq!(other.said(), (409, "conflict"));
     let _ = board.send_logs(build, &[(1, "output-of-a-build")]).await.ok();
+    for message in ["message-of-a-runner", "other-message-of-a-runner"] {
+        let report = json!({ "outcome": "failed", "error_message": message });
+        let _ = crate::reports::report_by(&board, build, log_token, Some(&fetcher), &report).await;
+    }
     let report = json!({ "status": "failed", "ran_ms": 1, "last_seq": 1, "error_message": "message-of-a-build" });
     let _ = board.complete(build, &report).await.ok();
     let stranger = Request::get("/api/v1/builds").header("authorization", "Bearer cba_stranger-token");
     let _ = board.send(stranger.body(axum::body::Body::empty()).expect("a request")).await;
     let text = String::from_utf8(lines.0.lock().expect("lines").clone()).expect("text");
-    for line in ["build claimed", "job fetched", "job refused to a second fetcher", "build ended"] {
+    let refused = ["job refused to a second fetcher", "report refused: another one is stored"];
+    for line in ["build claimed", "job fetched", "build reported on", "build ended"].into_iter().chain(refused) {
         assert!(text.contains(line), "what is looked through are our lines: {line}");
     }
     for secret in [
@@ -72,6 +77,7 @@ async fn no_token_secret_variable_or_output_is_in_a_log_line_however_much_is_log
         "env-value",
         "output-of-a-build",
         "message-of-a-build",
+        "message-of-a-runner",
         "stranger-token",
         log_token,
         &board.api,

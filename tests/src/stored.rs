@@ -65,7 +65,7 @@ impl Board {
 }
 
 /// What must be so at any time when nothing is under way: words, and a query that counts what is not so.
-pub const INVARIANTS: [(&str, &str); 11] = [
+pub const INVARIANTS: [(&str, &str); 12] = [
     (
         "running, reserved and pending are those of the builds",
         "select count(*) from workspaces w cross join lateral (
@@ -121,6 +121,10 @@ pub const INVARIANTS: [(&str, &str); 11] = [
         "no workspace spent more than its plan",
         "select count(*) from workspaces w join plans p on p.workspace_id = w.id
          where w.charged_seconds + w.reserved_seconds > p.seconds_per_month",
+    ),
+    (
+        "no build is reported on whose job nobody has fetched",
+        "select count(*) from reports r join builds b on b.id = r.build_id where b.job_fetch_id is null",
     ),
     (
         "logs have no holes",

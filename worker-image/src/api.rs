@@ -171,6 +171,21 @@ impl Api {
         read(self.post(&path, &self.token.0, end, OTHER).await?).await
     }
 
+    /// What the runner of a build's steps has reported, if it has.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn reported(&self, build: Uuid) -> Result<Option<Report>, Failure> {
+        let request = self.client.get(format!("{}/internal/worker/builds/{build}/report", self.base));
+        let request = request.bearer_auth(&self.token.0).timeout(OTHER);
+        let response = request.send().await.map_err(|error| broken(&error))?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        read(response).await.map(Some)
+    }
+
     /// Says how this host's previews are; hears what each is to become.
     ///
     /// # Errors

@@ -236,7 +236,9 @@ fn status(fail: &Fail) -> StepStatus {
         | Fail::NeverStarted(_)
         | Fail::Step { .. }
         | Fail::Limit(_)
-        | Fail::Internal(_) => StepStatus::Failed,
+        | Fail::Internal(_)
+        | Fail::HostLost(_)
+        | Fail::Told(..) => StepStatus::Failed,
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`guard`] that ends it when the worker can't.
 
 pub mod api;
+pub mod away;
 pub mod backoff;
 pub mod beat;
 pub mod cli;

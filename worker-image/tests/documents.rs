@@ -9,7 +9,7 @@ use callboard_worker::workplace::Unfit;
 use clap::CommandFactory as _;
 use protocol::Problem;
 use protocol::preview::{PreviewOrders, PreviewSync};
-use protocol::runner::RunnerJob;
+use protocol::runner::{Report, RunnerJob};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,6 +47,7 @@ fn the_protocols_examples_are_what_is_said() {
     check::<ClaimRequest>("claim");
     check::<Job>("job");
     check::<RunnerJob>("runner");
+    check::<Report>("report");
     check::<Heartbeat>("heartbeat");
     check::<Renewed>("renewed");
     check::<LogBatch>("logs");

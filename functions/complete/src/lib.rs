@@ -1,6 +1,8 @@
-//! How did it end, what does it cost? (SPEC.md, Per-build worker calls; Budget)
+//! How did it end, what does it cost? (SPEC.md, Per-build worker calls; Budget) And how did it go, where it runs away from its worker?
 
 mod end;
+mod report;
+mod tidy;
 
 use axum::Extension;
 use axum::extract::State;
@@ -12,14 +14,12 @@ use protocol::worker::{Complete, Completed};
 use std::sync::Arc;
 use utoipa_axum::routes;
 
-/// The longest message kept, in bytes.
-const MESSAGE_MAX_BYTES: usize = 1024;
-
 type Completes = Combiner<Call, Completed>;
 
-/// The route of this function.
+/// The routes of this function.
 pub fn routes() -> Routes {
-    Routes::new().routes(routes!(complete)).layer(Extension(Arc::<Completes>::default()))
+    let reports = routes!(report::report, report::reported);
+    Routes::new().routes(routes!(complete)).routes(reports).layer(Extension(Arc::<Completes>::default()))
 }
 
 /// Ends a build; the same status and reason again from the same token is the same answer.
@@ -44,23 +44,8 @@ async fn complete(
     Id(build): Id,
     Json(mut report): Json<Complete>,
 ) -> Result<Json<Completed>, Rejection> {
-    tidy(&mut report);
+    tidy::tidy(&mut report.error_message, &mut report.commit, &mut report.steps);
     let batch_max = shell.config.batch_max;
     let serve = move |calls| end::serve(shell.clone(), calls);
     completes.call(Call { token, build, report }, batch_max, serve).await.map(Json)
-}
-
-/// A report is never refused for what it says to people: that is cut to what can be stored. Nor for a commit that can't be one: refused, it
-/// would come again as `internal`, and the outcome would be lost.
-fn tidy(report: &mut Complete) {
-    if let Some(message) = &mut report.error_message {
-        message.retain(|letter| letter != '\0');
-        message.truncate(message.floor_char_boundary(MESSAGE_MAX_BYTES));
-    }
-    report.commit = report.commit.take().filter(|commit| rules::runnable::is_commit(commit));
-    report.steps.truncate(rules::pipeline::STEPS_MAX + 1);
-    for step in &mut report.steps {
-        step.name.retain(|letter| letter != '\0');
-        step.name.truncate(step.name.floor_char_boundary(256));
-    }
 }

@@ -6,12 +6,11 @@ mod batch;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::request::Parts;
 use edge::path::Id;
-use edge::{Json, Rejection, Routes, Shell, WorkerToken, auth};
+use edge::{Json, Rejection, Routes, Shell, auth, log_token};
 use protocol::Problem;
 use protocol::worker::{LogBatch, LogStored};
 use store::logs::Sender;
 use utoipa_axum::routes;
-use uuid::Uuid;
 
 /// The largest body: what a batch may hold, with every byte escaped.
 const BODY_MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -43,19 +42,9 @@ async fn logs(
     parts: Parts,
     Json(batch): Json<LogBatch>,
 ) -> Result<Json<LogStored>, Rejection> {
-    let (token, digest) = sender(&shell, id, &parts)?;
+    // The worker token, or the one that the build's own log token stands for.
+    let (token, digest) = log_token::caller(&shell, id, auth::bearer(&parts)?)?;
     let chunks = batch::read(batch, &shell.config.log)?;
     let sender = Sender { token: &token, digest: digest.as_deref() };
     append::append(&shell, id, sender, &chunks).await.map(Json)
-}
-
-/// The worker token, or the one that the build's own log token stands for.
-fn sender(shell: &Shell, build: Uuid, parts: &Parts) -> Result<(String, Option<Vec<u8>>), Rejection> {
-    let token = auth::bearer(parts)?;
-    if token.starts_with("cbl_") {
-        // Another build's log token is like another token's build: it is not found.
-        return shell.seal.read_log_token(build, token).map(|id| (id, None)).ok_or(Rejection::NotFound);
-    }
-    let WorkerToken { id, digest } = WorkerToken::of(token);
-    Ok((id, Some(digest)))
 }

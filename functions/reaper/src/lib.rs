@@ -8,6 +8,7 @@ mod numbers;
 mod plans;
 mod previews;
 mod sweep;
+mod tasks;
 
 pub use sweep::sweep;
 

@@ -1,6 +1,6 @@
 //! One sweep: after the pause rule, each kind of what is due, in its order.
 
-use crate::{plans, previews};
+use crate::{plans, previews, tasks};
 use edge::{Rejection, Shell};
 use protocol::EndReason;
 use protocol::admin::Swept;
@@ -47,8 +47,9 @@ pub(crate) async fn sweep_for(shell: &Shell, asked: Asked) -> Result<Swept, Reje
     purge(shell, &mut swept).await?;
     sweeps::forget(&shell.store, &shell.config.timing).await?;
     sweeps::forget_queues(&shell.store).await?;
-    // Last, since it waits for others: nothing else of a sweep is late for it.
+    // Last, since they wait for others: nothing else of a sweep is late for it.
     plans::tend(shell, &mut swept).await?;
+    tasks::stop(shell, &mut swept).await?;
     tell(&swept);
     Ok(swept)
 }

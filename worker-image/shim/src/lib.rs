@@ -6,6 +6,7 @@
 //!
 //! It brings nothing into an image but one file without an interpreter or a library, so that any image will do.
 
+mod asked;
 mod end;
 mod program;
 pub mod room;

@@ -1,11 +1,11 @@
 //! A room, from its first connection to its end.
 //!
-//! SIGTERM is not heard: ECS sends it to all containers of a task at once, and in which order things end is the runner's to say. What runs
-//! here can't get at the connections: they are closed to it, and this process is none that it may look into.
+//! SIGTERM ends nothing here: in which order the containers of a task end is the runner's to say ([`crate::asked`]). What runs here can't get
+//! at the connections: they are closed to it, and this process is none that it may look into.
 
-use crate::end;
 use crate::program::{self, Failed};
 use crate::said::{Hello, Line, Orders, TO_ROOM_MAX_BYTES, ToRoom, ToRunner, hear, say};
+use crate::{asked, end};
 use nix::sys::prctl::set_dumpable;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
@@ -79,6 +79,9 @@ fn connect(number: u8, socket: &Path) -> io::Result<[UnixStream; 3]> {
 
 fn perform(mut control: UnixStream, outputs: [UnixStream; 2], orders: &Orders) -> u8 {
     let killed_before = end::out_of_memory();
+    if let Err(error) = control.try_clone().and_then(asked::pass_on) {
+        return not_started(&mut control, &error);
+    }
     let watch = match control.try_clone().and_then(|heard| Watch::begin(heard, orders)) {
         Ok(watch) => watch,
         Err(error) => return not_started(&mut control, &error),

@@ -91,6 +91,8 @@ pub enum ToRoom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToRunner {
+    /// The room was asked to end from outside, which is for the runner to do: ECS stops the task.
+    AskedToEnd,
     /// The program runs.
     Started,
     /// It does not, and why: the room's own trouble.

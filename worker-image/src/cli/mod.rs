@@ -1,5 +1,6 @@
 //! The command line. Every option can be set by the environment as well; the token only there or in a file.
 
+mod ecs;
 mod inner;
 mod previews;
 mod run;
@@ -12,6 +13,7 @@ use crate::config::Place;
 use crate::exposed;
 use crate::isolation::Choice;
 use crate::isolation::docker::Settings as Containers;
+use crate::isolation::ecs::Settings as Tasks;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
 use crate::previews::settings::Settings as Previews;
@@ -78,7 +80,7 @@ pub enum Command {
     /// End what an earlier worker of this host left behind, and nothing else.
     Recover(Box<RunArgs>),
     /// Say whether builds can run here, and what to do if not.
-    Doctor(DoctorArgs),
+    Doctor(Box<DoctorArgs>),
     /// Ask the worker that runs here whether it is well: for a container's health check.
     #[command(hide = true)]
     Health(HealthArgs),
@@ -218,8 +220,8 @@ impl DoctorArgs {
 
     /// What steps would run in.
     #[must_use]
-    pub fn isolation(&self) -> (Choice, Containers) {
-        (self.isolation.isolation, self.isolation.containers())
+    pub fn isolation(&self) -> (Choice, Containers, Tasks) {
+        (self.isolation.isolation, self.isolation.containers(), self.isolation.tasks())
     }
 
     /// How previews would be held.

@@ -9,6 +9,7 @@ pub mod bubblewrap;
 pub mod cgroup;
 mod choose;
 pub mod docker;
+pub mod ecs;
 pub mod guarantees;
 pub mod init;
 mod limits;
@@ -19,7 +20,7 @@ mod trials;
 use crate::clock::Boot;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::network::WayOut;
-pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of};
+pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of, tasks};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
@@ -192,6 +193,11 @@ pub trait Isolation: fmt::Debug + Send + Sync {
 
     /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
     fn guarantees(&self) -> Trying<'_>;
+
+    /// What runs whole builds away from this host, if this does: then nothing of them is started here.
+    fn away(&self) -> Option<&ecs::Ecs> {
+        None
+    }
 
     /// Whether it makes sandboxes, which get out by a network that a process has.
     fn has_sandboxes(&self) -> bool {

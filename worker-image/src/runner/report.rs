@@ -35,7 +35,9 @@ fn is_stopped(fail: &Fail) -> bool {
         | Fail::NeverStarted(_)
         | Fail::Step { .. }
         | Fail::Limit(_)
-        | Fail::Internal(_) => false,
+        | Fail::Internal(_)
+        | Fail::HostLost(_)
+        | Fail::Told(..) => false,
     }
 }
 

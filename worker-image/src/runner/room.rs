@@ -4,6 +4,7 @@
 use crate::clock::{Boot, millis, sleep_until};
 use crate::isolation::{Control, Ended, Exceeded, Running, StartError};
 use futures::FutureExt as _;
+use nix::sys::signal::{Signal, raise};
 use shim::said::{LENGTH_BYTES, Orders, TO_RUNNER_MAX_BYTES, ToRoom, ToRunner, frame, length};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -46,8 +47,17 @@ impl Room {
         }
         let (words, heard) = unbounded_channel();
         let frames = Frames { from, begun: Vec::new() };
-        let watch =
-            Watch { frames, to, heard, fence_at, grace, is_started: false, is_fenced: false, ending: Ending::Not };
+        let watch = Watch {
+            frames,
+            to,
+            heard,
+            fence_at,
+            grace,
+            is_started: false,
+            is_asked: false,
+            is_fenced: false,
+            ending: Ending::Not,
+        };
         Ok(Running {
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
@@ -107,6 +117,7 @@ struct Watch {
     fence_at: Boot,
     grace: Duration,
     is_started: bool,
+    is_asked: bool,
     is_fenced: bool,
     ending: Ending,
 }
@@ -119,10 +130,11 @@ impl Watch {
                 biased;
                 said = self.frames.next() => match said {
                     Ok(ToRunner::Started) if !self.is_started => self.started().await,
+                    Ok(ToRunner::AskedToEnd) if !self.is_asked => self.asked_to_end(),
                     Ok(ToRunner::NotStarted { why }) => return Ended::NeverStarted(why),
                     Ok(ToRunner::Ended { code, out_of_memory }) => return self.ended(code, out_of_memory),
-                    // Or one that says again and again that it has started, so that nothing else is heard.
-                    Ok(ToRunner::Started) | Err(_) => return self.lost(),
+                    // Or one that says the same again and again, so that nothing else is heard.
+                    Ok(ToRunner::Started | ToRunner::AskedToEnd) | Err(_) => return self.lost(),
                 },
                 Some(word) = self.heard.recv() => self.heed(word).await,
                 () = sleep_until(|| fence_at), if !self.is_fenced => {
@@ -152,6 +164,12 @@ impl Watch {
             Ending::Asked { .. } => self.say(&ToRoom::Terminate).await,
             Ending::Killed => self.say(&ToRoom::Kill).await,
         }
+    }
+
+    /// The task is being stopped, which rooms may hear first: as if this process had been told.
+    fn asked_to_end(&mut self) {
+        self.is_asked = true;
+        raise(Signal::SIGTERM).ok();
     }
 
     /// What has not begun can't be asked to end; it is as soon as it has.

@@ -60,6 +60,16 @@ async fn a_room_says_how_it_went() {
 }
 
 #[tokio::test]
+async fn a_room_that_is_asked_to_end_first_is_heard_as_if_the_runner_had_been() {
+    let mut told = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    let exceeded = Some(Exceeded::Memory);
+    check(says(&[ToRunner::Started, ToRunner::AskedToEnd, ENDED]), Ended::Exited { code: 3, exceeded }).await;
+    told.recv().await.unwrap();
+    let lost = Ended::Broken("the step's container was lost".into());
+    check(says(&[ToRunner::Started, ToRunner::AskedToEnd, ToRunner::AskedToEnd, ENDED]), lost).await;
+}
+
+#[tokio::test]
 async fn a_room_that_is_gone_or_says_what_is_none_is_lost() {
     let lost = || Ended::Broken("the step's container was lost".into());
     let never = || Ended::NeverStarted("its container ended before its program began".into());

@@ -48,6 +48,12 @@ pub enum Rejection {
     /// 409: another fetcher has this build's job.
     #[error("job taken")]
     JobTaken,
+    /// 409: a report on a build from somebody who did not fetch its job.
+    #[error("not the runner")]
+    NotTheRunner,
+    /// 409: another report on this build is stored.
+    #[error("reported otherwise")]
+    ReportedOtherwise,
     /// 412: changed by somebody else since it was read.
     #[error("concurrent update")]
     ConcurrentUpdate,
@@ -137,6 +143,14 @@ impl Rejection {
                 "another fetcher has this build's job, and it is given to one; only that one's Fetch-Id gets it again"
                     .into(),
             ),
+            Self::NotTheRunner => (
+                S::CONFLICT,
+                Code::Conflict,
+                "this Fetch-Id has not fetched this build's job; only the runner that has may report on it".into(),
+            ),
+            Self::ReportedOtherwise => {
+                (S::CONFLICT, Code::Conflict, "another report on this build is stored, and it stands".into())
+            }
             Self::ConcurrentUpdate => {
                 (S::PRECONDITION_FAILED, Code::ConcurrentUpdate, "changed since you read it; read it again".into())
             }
@@ -213,6 +227,8 @@ impl Rejection {
             | Self::PreviewEnded(_)
             | Self::BilledElsewhere
             | Self::JobTaken
+            | Self::NotTheRunner
+            | Self::ReportedOtherwise
             | Self::ConcurrentUpdate
             | Self::TooLarge(_)
             | Self::UnsupportedMediaType

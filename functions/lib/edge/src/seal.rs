@@ -3,6 +3,7 @@
 //! A log token is computed, not stored: a repeated claim returns the same one, and a chunk's call needs no look-up.
 
 use crate::config::SecretsKey;
+use crate::log_token::PREFIX;
 use chacha20poly1305::aead::{Aead, AeadCore, KeyInit as _, OsRng, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use hmac::{Hmac, Mac as _};
@@ -82,16 +83,16 @@ impl Seal {
         String::from_utf8(plain).map_err(|_| cannot())
     }
 
-    /// The token that is good for the logs of `build`, and for fetching its job once, as the worker token `claimed_by` claimed it.
+    /// The token that is good for the logs of `build`, and for its one runner to fetch the job and to report, as the worker token `claimed_by` claimed it.
     #[must_use]
     pub fn log_token(&self, build: Uuid, claimed_by: &str) -> String {
-        format!("cbl_{claimed_by}_{}", hex::encode(self.signed(build, claimed_by).finalize().into_bytes()))
+        format!("{PREFIX}{claimed_by}_{}", hex::encode(self.signed(build, claimed_by).finalize().into_bytes()))
     }
 
     /// Whether `token` is that of `build`; then the worker token's id that claimed it.
     #[must_use]
     pub fn read_log_token(&self, build: Uuid, token: &str) -> Option<String> {
-        let (claimed_by, signature) = token.strip_prefix("cbl_")?.split_once('_')?;
+        let (claimed_by, signature) = token.strip_prefix(PREFIX)?.split_once('_')?;
         let signature = hex::decode(signature).ok()?;
         self.signed(build, claimed_by).verify_slice(&signature).ok()?;
         Some(claimed_by.to_owned())

@@ -2,7 +2,7 @@
 //! refused for what it says does not reach: only such a call has its token looked up by itself, before the refusal says more.
 
 use crate::auth::{WorkerToken, bearer_in};
-use crate::{Rejection, Shell};
+use crate::{Rejection, Shell, log_token};
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::header::AUTHORIZATION;
@@ -38,9 +38,8 @@ impl Sender {
 
     async fn known(&self, shell: &Shell) -> Result<(), Rejection> {
         let token = bearer_in(self.authorization.as_ref())?;
-        let (id, digest) = match self.build_of_log_token().filter(|_| token.starts_with("cbl_")) {
-            // Another build's log token is like another token's build: it is not found.
-            Some(build) => (shell.seal.read_log_token(build, token).ok_or(Rejection::NotFound)?, None),
+        let (id, digest) = match self.build_of_log_token() {
+            Some(build) => log_token::caller(shell, build, token)?,
             None => {
                 let token = WorkerToken::of(token);
                 (token.id, Some(token.digest))
@@ -52,8 +51,8 @@ impl Sender {
 
     /// The build, where the call is one that its log token is good for.
     fn build_of_log_token(&self) -> Option<Uuid> {
-        let rest = self.uri.path().strip_prefix(WORKERS)?.strip_prefix("builds/")?;
-        protocol::id::parse(rest.strip_suffix("/logs").or_else(|| rest.strip_suffix("/job"))?)
+        let (build, call) = self.uri.path().strip_prefix(WORKERS)?.strip_prefix("builds/")?.split_once('/')?;
+        protocol::id::parse(build).filter(|_| matches!(call, "logs" | "job" | "report"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a handler works with: the store, the settings, the key, where plans come from.
 
 use crate::aws::metrics::Metrics;
+use crate::aws::tasks::Tasks;
 use crate::billing::Billing;
 use crate::config::{BadSetting, Config};
 use crate::seal::{Seal, Sealed};
@@ -23,6 +24,8 @@ pub struct Shell {
     pub billing: Billing,
     /// Where numbers for CloudWatch go: nowhere outside of Lambda.
     pub metrics: Metrics,
+    /// The tasks of builds, where workers start some and this is Lambda; `None` anywhere else, whatever is set.
+    pub tasks: Option<Tasks>,
 }
 
 impl Shell {
@@ -40,7 +43,7 @@ impl Shell {
         }
         let seal = Seal::new(&config.secrets_key);
         let billing = Billing::new(&config)?;
-        Ok(Self { store, config: Arc::new(config), seal, billing, metrics: Metrics::default() })
+        Ok(Self { store, config: Arc::new(config), seal, billing, metrics: Metrics::default(), tasks: None })
     }
 
     /// What registries are shown: `named` are secrets' names by registry. One that is not among `opened` is left out.

@@ -52,7 +52,7 @@ codes! {
     PreviewEnded = "preview_ended",
     /// 409: plans come from the billing service; set it there.
     BilledElsewhere = "billed_elsewhere",
-    /// 409: another fetcher has this build's job.
+    /// 409: another fetcher has this build's job, or another report on it is stored.
     Conflict = "conflict",
     /// 409: a thing of that name exists already.
     Exists = "exists",

@@ -13,6 +13,7 @@ pub mod logs;
 pub mod migrations;
 pub mod pipeline;
 pub mod preview;
+pub mod report;
 pub mod routing;
 pub mod runnable;
 pub mod status;

@@ -1,10 +1,11 @@
 //! A build's row while it is held: renewed, and how a token stands to it (SPEC.md, Per-build worker calls).
 
 use crate::claims::ms;
+use crate::columns;
 use crate::{Error, Store};
 use protocol::worker::{Heartbeat, Renewed};
 use rules::ending::Held;
-use rules::{CancelReason, EndReason, Status, Timing};
+use rules::{CancelReason, Status, Timing};
 use uuid::Uuid;
 
 /// Renews the lease of a running build that this token holds; a lapsed one too. The guard is the whole rule. `None`:
@@ -89,7 +90,7 @@ pub async fn standing(store: &Store, build: Uuid, token: (&str, &[u8])) -> Resul
     let Some(status) = row.status else { return Ok(Standing::NotFound) };
     let held = Held {
         status: Status::parse(&status).ok_or(Error::Unreadable(status))?,
-        end_reason: row.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
+        end_reason: row.end_reason.map(columns::end_reason),
         cancel: row.cancel_reason.map(|word| CancelReason::parse(&word).unwrap_or(CancelReason::User)),
         next_seq: row.next_seq.map_or(1, |seq| u64::try_from(seq).unwrap_or(1)),
         completed: row.completed == Some(true),

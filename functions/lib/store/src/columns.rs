@@ -2,7 +2,7 @@
 //! the same reads as the nearest that can.
 
 use crate::Error;
-use rules::Status;
+use rules::{EndReason, Status};
 
 /// A count or a number of seconds.
 pub(crate) fn count(column: i32) -> u32 {
@@ -22,4 +22,9 @@ pub(crate) fn signed(count: u32) -> i32 {
 /// A build's status.
 pub(crate) fn status(word: String) -> Result<Status, Error> {
     Status::parse(&word).ok_or(Error::Unreadable(word))
+}
+
+/// Why a build ended. A word of a newer release is `internal`.
+pub(crate) fn end_reason(word: String) -> EndReason {
+    EndReason::parse(&word).unwrap_or(EndReason::Internal)
 }

@@ -1,6 +1,7 @@
 //! A build's job, given to the one who fetches it by the build's log token.
 
 use crate::claims::{Sealed, Spec, Taken};
+use crate::columns;
 use crate::{Error, Store};
 use protocol::pipeline::{Env, Step};
 use rules::fetch::{self, Decision};
@@ -98,15 +99,12 @@ async fn refusal(store: &Store, build: Uuid, claimed_by: &str, fetcher: Uuid) ->
     let Some(row) = row else { return Ok(Fetched::Unauthorized) };
     let Some(status) = row.status else { return Ok(Fetched::NotFound) };
     let claimed = fetch::Claimed {
-        status: Status::parse(&status).ok_or(Error::Unreadable(status))?,
+        status: columns::status(status)?,
         lease_expires_at: Timestamp(row.lease_ms.unwrap_or(0)),
         fetched_by: row.job_fetch_id,
     };
     Ok(match fetch::fetch(&claimed, &fetcher, Timestamp(row.now_ms)) {
-        Decision::Ended => {
-            let reason = row.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal));
-            Fetched::Ended(claimed.status, reason)
-        }
+        Decision::Ended => Fetched::Ended(claimed.status, row.end_reason.map(columns::end_reason)),
         Decision::Taken => Fetched::Taken,
         Decision::Lapsed => Fetched::Lapsed,
         // Renewed between the two statements.

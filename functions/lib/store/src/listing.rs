@@ -1,9 +1,9 @@
 //! Builds as their workspace sees them: one, a page of them, and the front of the queue that they wait in.
 
-use crate::columns::{count, status, unsigned};
+use crate::columns::{self, count, status, unsigned};
 use crate::{Error, Store};
 use protocol::build::{Build, StepResult};
-use rules::{EndReason, Status};
+use rules::Status;
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -75,7 +75,7 @@ impl Row {
             claimed_by: self.claimed_by,
             max_duration_seconds: self.max_duration_seconds.map(count),
             cancel_requested: self.cancel_requested,
-            end_reason: self.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
+            end_reason: self.end_reason.map(columns::end_reason),
             error_message: self.error_message,
             duration_ms: self.duration_ms.map(unsigned),
             charged_seconds: self.charged_seconds.map(count),

@@ -1,7 +1,7 @@
 //! Reading a build's log, in order, a bounded piece at a time.
 
 use crate::claims::ms;
-use crate::columns::{status, unsigned};
+use crate::columns::{self, status, unsigned};
 use crate::{Error, Store};
 use protocol::log::Stream;
 use rules::{EndReason, Status, Timing};
@@ -52,7 +52,7 @@ pub async fn progress(store: &Store, workspace: Uuid, build: Uuid, timing: &Timi
     let Some(row) = row else { return Ok(None) };
     Ok(Some(Progress {
         status: status(row.status)?,
-        end_reason: row.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
+        end_reason: row.end_reason.map(columns::end_reason),
         stored_to: unsigned(row.stored_to),
         discarded_from: row.discarded_from.map(unsigned),
         is_awaited: row.is_awaited == Some(true),

@@ -2,6 +2,7 @@
 //! decision is needed.
 
 use crate::claims::ms;
+use crate::columns;
 use crate::{Error, Store, Transaction};
 use protocol::log::Stream;
 use rules::{CancelReason, EndReason, Status, Timing};
@@ -183,7 +184,7 @@ pub async fn lock_head(
         bytes: unsigned(row.bytes),
         discarded_from: row.discarded_from.map(unsigned),
         status: Status::parse(&row.status).ok_or(Error::Unreadable(row.status))?,
-        end_reason: row.end_reason.map(|word| EndReason::parse(&word).unwrap_or(EndReason::Internal)),
+        end_reason: row.end_reason.map(columns::end_reason),
         late_until: row.late_until.map(unsigned),
         cancel: cancel(row.cancel_reason),
     }))

@@ -6,7 +6,9 @@
 
 use super::database_user::DatabaseUser;
 use super::metrics::Metrics;
-use super::secrets::{SecretsManager, Unfetched, credentials};
+use super::secrets::{SecretsManager, Unfetched};
+use super::service::credentials;
+use super::tasks::Tasks;
 use crate::config::BadSetting;
 use crate::{Config, Rejection, Routes, Shell, app};
 use axum::Router;
@@ -135,6 +137,7 @@ impl Instance {
         let config = Config::read(settings).map_err(|bad| Rejection::Internal(bad.to_string()))?;
         let mut shell = Shell::new(config).map_err(|bad| Rejection::Internal(bad.to_string()))?;
         shell.metrics = Metrics::of((self.lookup)("AWS_LAMBDA_FUNCTION_NAME"));
+        shell.tasks = Tasks::of(self.lookup).map_err(|bad| Rejection::Internal(bad.to_string()))?;
         self.log_in(&shell).await?;
         let routes = app(self.routes.clone(), shell.clone());
         Ok((shell, routes))
