@@ -1,7 +1,7 @@
 //! SIGTERM from outside: ECS stops the task.
 //!
 //! A room depends on the runner, so that ECS asks rooms first, and the runner once the last of them has ended. But in which order things end is the
-//! runner's to say. So a room does not end; it tells the runner, which stops as if it had been asked itself.
+//! runner's to say. So a room does not end, whether anything runs in it or not; it tells the runner, which stops as if it had been asked itself.
 
 use crate::said::{ToRunner, say};
 use nix::sys::signal::{SigSet, Signal};

@@ -40,6 +40,9 @@ pub fn run(number: u8, socket: &Path) -> u8 {
         eprintln!("callboard: no runner at {}", socket.display());
         return ABANDONED;
     };
+    if let Err(error) = control.try_clone().and_then(asked::pass_on) {
+        return not_started(&mut control, &error);
+    }
     loop {
         match hear::<ToRoom>(&mut control, TO_ROOM_MAX_BYTES) {
             Ok(ToRoom::Run(orders)) => return perform(control, [stdout, stderr], &orders),
@@ -79,9 +82,6 @@ fn connect(number: u8, socket: &Path) -> io::Result<[UnixStream; 3]> {
 
 fn perform(mut control: UnixStream, outputs: [UnixStream; 2], orders: &Orders) -> u8 {
     let killed_before = end::out_of_memory();
-    if let Err(error) = control.try_clone().and_then(asked::pass_on) {
-        return not_started(&mut control, &error);
-    }
     let watch = match control.try_clone().and_then(|heard| Watch::begin(heard, orders)) {
         Ok(watch) => watch,
         Err(error) => return not_started(&mut control, &error),

@@ -2,6 +2,7 @@
 //! as another one and be given its secrets.
 
 use super::room::Room;
+use super::waiting::Waiting;
 use shim::said::{Hello, Line};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -42,7 +43,7 @@ impl Door {
 
     /// Lets all rooms in, those of steps and the clone's, and closes.
     pub(super) async fn all(self, steps: u8) -> Vec<Room> {
-        let mut guests = Guests { last: steps, lines: BTreeMap::new() };
+        let mut guests = Guests { last: steps, controls: BTreeMap::new(), outputs: BTreeMap::new() };
         let (mut hellos, mut silent) = (JoinSet::new(), Vec::<AbortHandle>::new());
         while !guests.are_all() {
             tokio::select! {
@@ -85,7 +86,8 @@ async fn hello(mut stream: UnixStream) -> Option<(Hello, UnixStream)> {
 struct Guests {
     /// The number of the last room.
     last: u8,
-    lines: BTreeMap<Hello, UnixStream>,
+    controls: BTreeMap<u8, Waiting>,
+    outputs: BTreeMap<Hello, UnixStream>,
 }
 
 impl Guests {
@@ -93,20 +95,28 @@ impl Guests {
         if hello.room > self.last {
             return warn!(room = hello.room, "a room that this task has not got refused");
         }
-        if self.lines.contains_key(&hello) {
+        let is_taken = match hello.line {
+            Line::Control => self.controls.contains_key(&hello.room),
+            Line::Stdout | Line::Stderr => self.outputs.contains_key(&hello),
+        };
+        if is_taken {
             return warn!(room = hello.room, "a second room of the same number refused");
         }
-        self.lines.insert(hello, stream);
+        match hello.line {
+            Line::Control => drop(self.controls.insert(hello.room, Waiting::hear(stream))),
+            Line::Stdout | Line::Stderr => drop(self.outputs.insert(hello, stream)),
+        }
     }
 
     fn are_all(&self) -> bool {
-        self.lines.len() == (usize::from(self.last) + 1) * Line::ALL.len()
+        self.controls.len() + self.outputs.len() == (usize::from(self.last) + 1) * Line::ALL.len()
     }
 
     fn rooms(mut self) -> Vec<Room> {
         let room = |room: u8| {
-            let mut line = |line| self.lines.remove(&Hello { room, line });
-            Some(Room { control: line(Line::Control)?, stdout: line(Line::Stdout)?, stderr: line(Line::Stderr)? })
+            let mut output = |line| self.outputs.remove(&Hello { room, line });
+            let (stdout, stderr) = (output(Line::Stdout)?, output(Line::Stderr)?);
+            Some(Room { control: self.controls.remove(&room)?, stdout, stderr })
         };
         (0..=self.last).filter_map(room).collect()
     }

@@ -24,6 +24,7 @@ mod rooms;
 pub mod settings;
 mod told;
 mod volumes;
+mod waiting;
 
 use crate::api::Api;
 use crate::clock::{Boot, sleep_until};

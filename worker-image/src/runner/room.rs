@@ -1,6 +1,7 @@
 //! One room, as the runner has it: what runs in it, until when, and how it ended. It speaks for a container of a stranger's image, so
 //! what it says is bounded, and whatever it does it can hold up nothing but itself.
 
+use super::waiting::Waiting;
 use crate::clock::{Boot, millis, sleep_until};
 use crate::isolation::{Control, Ended, Exceeded, Running, StartError};
 use futures::FutureExt as _;
@@ -24,7 +25,7 @@ const ORDERS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Room {
     /// Frames.
-    pub(super) control: UnixStream,
+    pub(super) control: Waiting,
     /// What its program will write to its standard output.
     pub(super) stdout: UnixStream,
     /// The same of its standard error.
@@ -39,14 +40,11 @@ impl Room {
     /// If the room is gone.
     pub(super) async fn start(self, orders: Orders, fence_at: Boot, grace: Duration) -> Result<Running, StartError> {
         let Self { control, stdout, stderr } = self;
-        let (from, mut to) = control.into_split();
+        let gone = || StartError::Trouble("its container is gone".into());
+        let (frames, mut to) = control.take().await.ok_or_else(gone)?;
         let orders = frame(&ToRoom::Run(Box::new(orders))).map_err(|error| StartError::Trouble(error.to_string()))?;
-        match timeout(ORDERS_WITHIN, to.write_all(&orders)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Err(StartError::Trouble("its container is gone".into())),
-        }
+        timeout(ORDERS_WITHIN, to.write_all(&orders)).await.map_err(|_| gone())?.map_err(|_| gone())?;
         let (words, heard) = unbounded_channel();
-        let frames = Frames { from, begun: Vec::new() };
         let watch = Watch {
             frames,
             to,
@@ -67,9 +65,9 @@ impl Room {
     }
 
     /// Lets it go: nothing is to run in it.
-    pub(super) async fn dismiss(mut self) {
-        if let Ok(word) = frame(&ToRoom::Unneeded) {
-            timeout(WORD_WITHIN, self.control.write_all(&word)).await.ok();
+    pub(super) async fn dismiss(self) {
+        if let (Some((_, mut to)), Ok(word)) = (self.control.take().await, frame(&ToRoom::Unneeded)) {
+            timeout(WORD_WITHIN, to.write_all(&word)).await.ok();
         }
     }
 }
@@ -166,10 +164,9 @@ impl Watch {
         }
     }
 
-    /// The task is being stopped, which rooms may hear first: as if this process had been told.
     fn asked_to_end(&mut self) {
         self.is_asked = true;
-        raise(Signal::SIGTERM).ok();
+        told_by_a_room();
     }
 
     /// What has not begun can't be asked to end; it is as soon as it has.
@@ -212,6 +209,11 @@ impl Watch {
     }
 }
 
+/// The task is being stopped, which rooms may hear first: as if this process had been told.
+pub(super) fn told_by_a_room() {
+    raise(Signal::SIGTERM).ok();
+}
+
 async fn kill_time(ending: Ending) {
     match ending {
         Ending::Asked { kill_at } => sleep_until(|| kill_at).await,
@@ -225,14 +227,20 @@ pub(super) fn left_ms(fence_at: Boot, grace: Duration) -> u64 {
 }
 
 /// What a room says.
-struct Frames {
+#[derive(Debug)]
+pub(super) struct Frames {
     from: OwnedReadHalf,
     begun: Vec<u8>,
 }
 
 impl Frames {
+    /// All that comes `from` a room.
+    pub(super) fn of(from: OwnedReadHalf) -> Self {
+        Self { from, begun: Vec::new() }
+    }
+
     /// What is said next; nothing is lost if this is not awaited to its end.
-    async fn next(&mut self) -> io::Result<ToRunner> {
+    pub(super) async fn next(&mut self) -> io::Result<ToRunner> {
         loop {
             if let Some(said) = self.whole()? {
                 return Ok(said);

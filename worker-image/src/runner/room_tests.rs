@@ -21,6 +21,7 @@ fn orders() -> Orders {
 /// What runs in a room that says this, and the room's end of its line: it has heard its orders.
 async fn started(said: Vec<u8>, fence_at: Boot, grace: Duration) -> (Running, UnixStream) {
     let [(control, its), (stdout, _), (stderr, _)] = [0; 3].map(|_| UnixStream::pair().unwrap());
+    let control = Waiting::hear(control);
     let (running, its) = tokio::join!(Room { control, stdout, stderr }.start(orders(), fence_at, grace), async {
         let mut its = its;
         hear(&mut its).await;
@@ -110,4 +111,18 @@ async fn a_room_hears_how_long_it_may_go_on_without_its_runner() {
     let left_ms = hear(&mut its).await["left"]["ms"].as_u64().unwrap();
     assert!(left_ms > millis(HOUR * 1000), "{left_ms}");
     ended.abort();
+}
+
+#[tokio::test]
+async fn a_room_in_which_nothing_runs_yet_is_heard_too_and_one_that_says_more_is_left_alone() {
+    let mut told = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    let [(control, mut its), (nonsense, mut other)] = [0; 2].map(|_| UnixStream::pair().unwrap());
+    let waiting = Waiting::hear(control);
+    its.write_all(&says(&[ToRunner::AskedToEnd])).await.unwrap();
+    told.recv().await.unwrap();
+    assert!(waiting.take().await.is_some(), "it may still be needed to tidy up");
+    let waiting = Waiting::hear(nonsense);
+    other.write_all(&says(&[ENDED])).await.unwrap();
+    assert_eq!(other.read(&mut [0]).await.unwrap(), 0);
+    assert!(waiting.take().await.is_none());
 }

@@ -71,6 +71,19 @@ async fn the_clone_alone_has_its_password_and_no_secret_is_in_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn much_output_comes_whole_and_its_commands_where_they_belong() {
+    let forge = Forge::start().await;
+    let commands = ["seq 1 300000", "seq 1 100000 >&2", "echo end"];
+    let mut stage = Stage::set(job(&forge.url(), vec![step("counts", &commands)]), &forge).await;
+    let report = stage.report();
+    assert_eq!((report.outcome, report.logs_lost), (Outcome::Success, false));
+    let numbers = |last: u32| (1..=last).map(|number| format!("{number}\n")).collect::<String>();
+    assert!(stage.board.log_of(Stream::Stdout) == numbers(300_000) + "end\n", "standard output");
+    assert!(stage.board.log_of(Stream::Stderr) == numbers(100_000), "standard error");
+    assert!(stage.board.log().contains("\n300000\n$ seq 1 100000 >&2\n1\n"), "the order of the two");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_wants_a_network_of_its_own_is_refused() {
     let forge = Forge::start().await;
     let mut sealed = step("sealed", &["echo never"]);

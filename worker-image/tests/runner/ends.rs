@@ -9,6 +9,10 @@ use protocol::build::StepStatus;
 use protocol::runner::Outcome;
 use protocol::{CancelReason, EndReason};
 
+/// A fence that comes five and a half seconds after the last sign of life.
+const QUICK: [(&str, &str); 3] =
+    [("CALLBOARD_LEASE_TTL_MS", "2000"), ("CALLBOARD_LEASE_GRACE_MS", "4000"), ("CALLBOARD_KILL_GRACE_MS", "300")];
+
 /// Says its process, and goes on until it is asked to end.
 const LASTS: &str = "trap 'echo last words; exit 7' TERM; echo \"at $$\"; while :; do sleep 0.1; done";
 
@@ -56,6 +60,41 @@ async fn a_step_that_does_not_heed_is_ended_after_the_grace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_build_ends_at_its_deadline_whatever_becomes_of_its_worker() {
+    let forge = Forge::start().await;
+    let mut job = job(&forge.url(), vec![step("lasts", &[LASTS])]);
+    job.deadline_in_ms = 8000;
+    let mut stage = Stage::set(job, &forge).await;
+    let report = stage.report();
+    assert_eq!((report.outcome, report.end_reason), (Outcome::Failed, Some(EndReason::Deadline)));
+    assert_eq!(report.steps[0].status, StepStatus::TimedOut, "{}", stage.board.log());
+    is_gone(process(&stage));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_is_stopped_before_its_rooms_are_there_says_so() {
+    let forge = Forge::start().await;
+    let mut stage = Stage::of(job(&forge.url(), vec![step("never", &["echo never"])]), &forge, 1, &[]).await;
+    stage.room(0);
+    stage.board.until("a sign of life", |heard| (heard.empty_batches > 0).then_some(())).await;
+    stage.signal(Signal::SIGTERM);
+    let report = stage.report();
+    assert_eq!((report.outcome, report.end_reason), (Outcome::Stopped, Some(EndReason::WorkerShutdown)));
+    assert_eq!((report.commit, report.steps[0].status), (None, StepStatus::Skipped));
+    assert_eq!(stage.codes(), [Some(125)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rooms_that_do_not_come_end_the_build_after_a_while() {
+    let forge = Forge::start().await;
+    let within = [("CALLBOARD_RUNNER_ROOMS_WITHIN_MS", "500")];
+    let mut stage = Stage::of(job(&forge.url(), vec![step("never", &["echo never"])]), &forge, 1, &within).await;
+    let report = stage.report();
+    assert_eq!((report.outcome, report.end_reason), (Outcome::Failed, Some(EndReason::NeverStarted)));
+    assert!(stage.board.log().contains("not all containers were there"), "{}", stage.board.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_build_is_told_so_by_its_log_and_tidies_up() {
     let forge = Forge::start().await;
     let mut job = job(&forge.url(), vec![step("lasts", &[LASTS]), step("never", &["echo never"])]);
@@ -92,9 +131,7 @@ async fn a_runner_that_dies_takes_all_rooms_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_is_stopped_by_whomever_does_not_keep_its_step_going() {
-    let quick =
-        [("CALLBOARD_LEASE_TTL_MS", "1000"), ("CALLBOARD_LEASE_GRACE_MS", "2000"), ("CALLBOARD_KILL_GRACE_MS", "300")];
-    let (mut stage, process) = lasting(&quick).await;
+    let (mut stage, process) = lasting(&QUICK).await;
     stage.signal(Signal::SIGSTOP);
     is_gone(process);
     assert_eq!(stage.codes(), [Some(0), Some(125)]);
@@ -102,9 +139,7 @@ async fn a_runner_that_is_stopped_by_whomever_does_not_keep_its_step_going() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_board_that_is_silent_past_the_fence_ends_everything_from_within() {
-    let quick =
-        [("CALLBOARD_LEASE_TTL_MS", "1000"), ("CALLBOARD_LEASE_GRACE_MS", "2000"), ("CALLBOARD_KILL_GRACE_MS", "300")];
-    let (mut stage, process) = lasting(&quick).await;
+    let (mut stage, process) = lasting(&QUICK).await;
     stage.board.heard().away = true;
     assert_eq!(stage.code(), Some(75));
     is_gone(process);
@@ -124,8 +159,7 @@ async fn a_step_that_writes_nothing_is_kept_by_empty_batches() {
     let forge = Forge::start().await;
     let steps = vec![step("waits", &["until [ -e go ]; do sleep 0.1; done"])];
     // Without them its fence would come.
-    let quick = [("CALLBOARD_LEASE_TTL_MS", "1000"), ("CALLBOARD_LEASE_GRACE_MS", "4000")];
-    let mut stage = Stage::set_with(job(&forge.url(), steps), &forge, &quick).await;
+    let mut stage = Stage::set_with(job(&forge.url(), steps), &forge, &QUICK).await;
     stage.board.until_log("Step 1/1").await;
     stage
         .board

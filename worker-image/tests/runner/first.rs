@@ -3,8 +3,10 @@
 use crate::board::{job, step};
 use crate::forge::Forge;
 use crate::skipped::skip;
-use crate::stage::Stage;
-use nix::sys::signal::Signal;
+use crate::stage::{Stage, pid};
+use callboard_worker::proc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use protocol::build::StepStatus;
 use protocol::log::Stream;
 use protocol::runner::{Outcome, RunnerJob};
@@ -60,4 +62,31 @@ async fn a_step_can_not_look_into_what_started_it() {
     let no = if nix::unistd::geteuid().is_root() { "" } else { "no\nno\n" };
     assert_eq!(outcome, Outcome::Success, "{}", stage.board.log());
     assert!(stage.board.log_of(Stream::Stdout).ends_with(no));
+}
+
+/// The first process of a room, as this host sees it.
+fn first(stage: &Stage, room: usize) -> Pid {
+    let processes = proc::all();
+    let within = proc::descendants(&processes, &[pid(&stage.rooms[room]).as_raw()]);
+    let is_shim =
+        |process: &&proc::Process| process.args.first().is_some_and(|program| program.ends_with("callboard-shim"));
+    let shims = processes.iter().filter(is_shim).find(|process| within.contains(&process.pid));
+    Pid::from_raw(shims.unwrap().pid)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_room_that_is_asked_to_end_from_outside_tells_its_runner_and_from_inside_nobody_is_heard() {
+    let forge = Forge::start().await;
+    let asks = "trap 'echo last words; exit 7' TERM; kill -TERM 1; echo running; while :; do sleep 0.1; done";
+    // ECS asks all rooms; it does not matter which one hears it first, nor whether anything runs there.
+    for asked in [1, 2] {
+        let steps = vec![step("asks", &[asks]), step("never", &["echo never"])];
+        let Some(mut stage) = set(job(&forge.url(), steps), &forge).await else { return };
+        stage.board.until_log("\nrunning\n").await;
+        stage.board.until("a sign of life later", |heard| (heard.empty_batches > 3).then_some(())).await;
+        kill(first(&stage, asked), Signal::SIGTERM).unwrap();
+        let report = stage.report();
+        assert_eq!((report.outcome, report.steps[0].exit_code), (Outcome::Stopped, Some(7)));
+        assert!(stage.board.log().contains("last words\n"), "{}", stage.board.log());
+    }
 }
