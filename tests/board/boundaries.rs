@@ -49,6 +49,11 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn what_is_put_into_every_image_of_a_task_stays_small() {
+    assert_eq!(dependencies("worker-image/shim"), set(&["nix", "seccompiler", "serde", "serde_json"]));
+}
+
+#[test]
 fn rules_depend_on_no_io_clock_or_dice() {
     assert_eq!(dependencies("functions/lib/rules"), set(&["serde"]));
     for file in files("functions/lib/rules/src", "rs") {
@@ -71,9 +76,39 @@ fn only_store_and_tests_name_sqlx() {
     }
 }
 
+/// What building these packages builds, with these options, one crate a line.
+fn tree(options: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = std::process::Command::new(cargo);
+    command.args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none"]).args(options);
+    let output = command.current_dir(root()).output().expect("cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
-fn no_aws_sdk_in_the_workspace() {
-    assert!(!read("Cargo.lock").contains("name = \"aws-sdk-"), "the one-machine stack builds without the AWS SDK");
+fn the_one_machine_stack_builds_without_the_aws_sdk() {
+    let built = tree(&["-p", "callboard-cli", "-p", "callboard-localstack", "-p", "callboard-worker"]);
+    assert!(built.contains("callboard-worker ") && built.contains("callboard-store "), "{built}");
+    let aws: Vec<&str> = built.lines().filter(|line| line.starts_with("aws-")).collect();
+    assert!(aws.is_empty(), "{aws:?}");
+}
+
+#[test]
+fn only_the_workers_back_end_for_ecs_names_the_aws_sdk() {
+    for folder in ["functions", "localstack", "cli", "worker-image"] {
+        for file in files(folder, "toml") {
+            let text = std::fs::read_to_string(&file).expect("a file of the workspace");
+            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("aws-")).collect();
+            let is_worker = file.ends_with("worker-image/Cargo.toml");
+            assert!(lines.iter().all(|line| is_worker && line.contains("optional = true")), "{}", file.display());
+        }
+    }
+    let is_its = |file: &Path| file.components().any(|part| part.as_os_str() == "ecs");
+    for file in files("worker-image/src", "rs") {
+        let text = std::fs::read_to_string(&file).expect("a file of the workspace");
+        assert!(is_its(&file) || !text.contains("aws_"), "{}", file.display());
+    }
 }
 
 #[test]

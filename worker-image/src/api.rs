@@ -7,13 +7,14 @@ use crate::config::{Config, Token};
 use crate::input;
 use protocol::log::Chunk;
 use protocol::preview::{PreviewOrders, PreviewSync};
+use protocol::runner::{FETCH_ID, Report, RunnerJob};
 use protocol::trace::{TRACEPARENT, Traceparent};
 use protocol::worker::{ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogStored, Renewed};
 use protocol::{Code, Problem};
 use reqwest::header::RETRY_AFTER;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -79,25 +80,27 @@ impl Api {
     ///
     /// If the CA bundle can't be read, or the system's certificates are needed and missing.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
+        let pem = config.ca_bundle.as_deref().map(input::bytes).transpose()?;
+        Self::at(&config.api_url, config.token.clone(), pem.as_deref())
+    }
+
+    /// A client of the control plane at `base` that trusts the certificates of `pem` besides the system's.
+    ///
+    /// # Errors
+    ///
+    /// If they are none, or the system's are needed and missing.
+    pub fn at(base: &str, token: Token, pem: Option<&[u8]>) -> anyhow::Result<Self> {
         // A provider that is installed already is as good.
         rustls::crypto::ring::default_provider().install_default().ok();
         let builder = Client::builder()
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("callboard-worker/", env!("CARGO_PKG_VERSION")));
-        let mut certificates = Vec::new();
-        if let Some(path) = &config.ca_bundle {
-            certificates = reqwest::Certificate::from_pem_bundle(&input::bytes(path)?)?;
-        }
+        let certificates = pem.map(reqwest::Certificate::from_pem_bundle).transpose()?.unwrap_or_default();
         // Without TLS no certificate is needed, and a host without any must not fail.
-        let plain = config.api_url.starts_with("http://");
+        let plain = base.starts_with("http://");
         let builder = if plain { builder.tls_certs_only([]) } else { builder.tls_certs_merge(certificates) };
-        Ok(Self {
-            client: builder.build()?,
-            base: config.api_url.clone(),
-            token: config.token.clone(),
-            traceparent: None,
-        })
+        Ok(Self { client: builder.build()?, base: base.to_owned(), token, traceparent: None })
     }
 
     /// The same connections, for calls about a build of this trace: each says so.
@@ -139,6 +142,33 @@ impl Api {
         read(self.post(&path, log_token, &LogBatch { chunks }, OTHER).await?).await
     }
 
+    /// Fetches the job of a build whose steps run away from its worker, with the build's own log token. The same `fetch_id` again gets the
+    /// same job.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn job(&self, build: Uuid, log_token: &str, fetch_id: Uuid) -> Result<RunnerJob, Failure> {
+        let request = self.asked(Method::GET, &format!("/internal/worker/builds/{build}/job"), log_token, OTHER);
+        let request = request.header(FETCH_ID, fetch_id.to_string());
+        read(request.send().await.map_err(|error| broken(&error))?).await
+    }
+
+    /// Says how a build went to the worker that holds it, as the fetcher of its job. The same again is known.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn report(&self, build: Uuid, log_token: &str, fetch_id: Uuid, report: &Report) -> Result<(), Failure> {
+        let request = self.asked(Method::PUT, &format!("/internal/worker/builds/{build}/report"), log_token, OTHER);
+        let response =
+            request.header(FETCH_ID, fetch_id.to_string()).json(report).send().await.map_err(|error| broken(&error))?;
+        match response.status() {
+            StatusCode::NO_CONTENT => Ok(()),
+            status => Err(read::<IgnoredAny>(response).await.err().unwrap_or_else(|| again(None, status.to_string()))),
+        }
+    }
+
     /// Reports a build's end.
     ///
     /// # Errors
@@ -147,6 +177,20 @@ impl Api {
     pub async fn complete(&self, build: Uuid, end: &Complete) -> Result<Completed, Failure> {
         let path = format!("/internal/worker/builds/{build}/complete");
         read(self.post(&path, &self.token.0, end, OTHER).await?).await
+    }
+
+    /// What the runner of a build's steps has reported, if it has.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub async fn reported(&self, build: Uuid) -> Result<Option<Report>, Failure> {
+        let request = self.asked(Method::GET, &format!("/internal/worker/builds/{build}/report"), &self.token.0, OTHER);
+        let response = request.send().await.map_err(|error| broken(&error))?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        read(response).await.map(Some)
     }
 
     /// Says how this host's previews are; hears what each is to become.
@@ -158,6 +202,14 @@ impl Api {
         read(self.post("/internal/worker/previews/sync", &self.token.0, sync, OTHER).await?).await
     }
 
+    fn asked(&self, method: Method, path: &str, token: &str, patience: Duration) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base)).bearer_auth(token).timeout(patience);
+        match self.traceparent {
+            Some(traceparent) => request.header(TRACEPARENT, traceparent.to_string()),
+            None => request,
+        }
+    }
+
     async fn post(
         &self,
         path: &str,
@@ -165,11 +217,7 @@ impl Api {
         body: &impl Serialize,
         patience: Duration,
     ) -> Result<Response, Failure> {
-        let mut request = self.client.post(format!("{}{path}", self.base)).bearer_auth(token).timeout(patience);
-        if let Some(traceparent) = self.traceparent {
-            request = request.header(TRACEPARENT, traceparent.to_string());
-        }
-        request.json(body).send().await.map_err(|error| broken(&error))
+        self.asked(Method::POST, path, token, patience).json(body).send().await.map_err(|error| broken(&error))
     }
 }
 

@@ -4,9 +4,8 @@
 //! has; it reaches neither an argument nor the repository's configuration, and it is given to the repository's own host
 //! alone, wherever that redirects to.
 
-use crate::input;
 use crate::isolation::bubblewrap::names::CERTIFICATES;
-use crate::isolation::plan::{Env, INSIDE, PlanFile};
+use crate::isolation::plan::{Env, PlanFile};
 use crate::script::{base_env, quoted};
 use protocol::worker::{Job, Secret};
 use std::fs;
@@ -26,14 +25,13 @@ pub fn unfetchable(job: &Job) -> Option<String> {
     job.commit.as_deref().filter(|commit| !rules::runnable::is_commit(commit)).map(|_| "the commit is none".into())
 }
 
-/// The clone's script: it fetches into the empty workspace and says the commit on standard output.
+/// The clone's script, which begins in the empty workspace: it fetches into it and says the commit on standard output.
 #[must_use]
 pub fn script(job: &Job) -> String {
     let git = "git -c protocol.allow=never -c protocol.https.allow=always -c core.hooksPath=/dev/null \
                -c credential.helper= -c advice.detachedHead=false -c init.defaultBranch=main -c gc.auto=0";
     let what = job.commit.as_deref().unwrap_or(&job.git_ref);
     let mut lines = vec![
-        "cd /workspace".to_owned(),
         format!("{git} init --quiet ."),
         format!("{git} remote add origin {}", quoted(&job.repository)),
         format!("{git} fetch --quiet --no-tags --depth 1 origin {}", quoted(what)),
@@ -46,9 +44,9 @@ pub fn script(job: &Job) -> String {
     lines.join("\n")
 }
 
-/// The clone's environment.
+/// The environment of a clone that finds its own files `inside`.
 #[must_use]
-pub fn env(job: &Job, with_certificates: bool) -> Env {
+pub fn env(job: &Job, inside: &str, with_certificates: bool) -> Env {
     let mut env = base_env(job);
     let own = [
         ("HOME", "/tmp"),
@@ -61,16 +59,16 @@ pub fn env(job: &Job, with_certificates: bool) -> Env {
         ("NO_PROXY", ""),
     ];
     env.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    env.insert("GIT_ASKPASS".into(), format!("{INSIDE}/askpass"));
+    env.insert("GIT_ASKPASS".into(), format!("{inside}/askpass"));
     if with_certificates {
-        env.insert("GIT_SSL_CAINFO".into(), format!("{INSIDE}/{CERTIFICATES}"));
+        env.insert("GIT_SSL_CAINFO".into(), format!("{inside}/{CERTIFICATES}"));
     }
     env
 }
 
-/// The clone's files: what answers git's questions, and the answers.
+/// The clone's files, which it finds `inside`: what answers git's questions, and the answers.
 #[must_use]
-pub fn files(job: &Job) -> Vec<PlanFile> {
+pub fn files(job: &Job, inside: &str) -> Vec<PlanFile> {
     let file = |name: &str, mode, content: String| PlanFile { name: name.into(), mode, content };
     let Some(Secret(secret)) = &job.clone_secret else {
         return vec![file("askpass", 0o700, "#!/bin/sh\nexit 1\n".into())];
@@ -78,7 +76,7 @@ pub fn files(job: &Job) -> Vec<PlanFile> {
     // A bare token goes with any user name at the usual hosts.
     let (user, password) = secret.trim().split_once(':').unwrap_or(("x-access-token", secret.trim()));
     vec![
-        file("askpass", 0o700, askpass(&job.repository)),
+        file("askpass", 0o700, askpass(&job.repository, inside)),
         file("user", 0o600, user.to_owned()),
         file("password", 0o600, password.to_owned()),
     ]
@@ -86,13 +84,13 @@ pub fn files(job: &Job) -> Vec<PlanFile> {
 
 /// Git asks `Username for 'https://host': ` and `Password for 'https://user@host': `. The end must match too: a redirect
 /// may choose a user name that looks like a host.
-fn askpass(repository: &str) -> String {
+fn askpass(repository: &str, inside: &str) -> String {
     let rest = repository.split_once("://").map_or("", |(_, rest)| rest);
     let host = quoted(rest.split('/').next().unwrap_or(""));
     format!(
         "#!/bin/sh\ncase \"$1\" in\n\
-         \"Username for 'https://\"{host}\"': \") cat {INSIDE}/user ;;\n\
-         \"Password for 'https://\"*@{host}\"': \") cat {INSIDE}/password ;;\n\
+         \"Username for 'https://\"{host}\"': \") cat {inside}/user ;;\n\
+         \"Password for 'https://\"*@{host}\"': \") cat {inside}/password ;;\n\
          *) exit 1 ;;\nesac\n"
     )
 }
@@ -112,10 +110,10 @@ pub fn logins<'a>(secrets: impl Iterator<Item = &'a Secret>) -> impl Iterator<It
 ///
 /// # Errors
 ///
-/// If the operator's can't be read, or the file can't be written.
-pub fn write_certificates(to: &Path, operators: &Path) -> io::Result<()> {
+/// If the file can't be written.
+pub fn write_certificates(to: &Path, operators: &[u8]) -> io::Result<()> {
     let system = SYSTEM_CERTIFICATES.iter().find_map(|path| fs::read(path).ok()).unwrap_or_default();
-    fs::write(to, [system, b"\n".to_vec(), input::bytes(operators)?].concat())
+    fs::write(to, [&system, &b"\n"[..], operators].concat())
 }
 
 /// What went wrong, in git's own words, from the end of what it wrote.
@@ -138,8 +136,7 @@ mod tests {
 
     fn answers(asked: &str) -> Option<i32> {
         let directory = tempfile::tempdir().unwrap();
-        let script =
-            askpass("https://git.example:8443/team/app.git").replace(INSIDE, directory.path().to_str().unwrap());
+        let script = askpass("https://git.example:8443/team/app.git", directory.path().to_str().unwrap());
         for name in ["user", "password"] {
             fs::write(directory.path().join(name), name).unwrap();
         }

@@ -2,6 +2,7 @@
 
 use crate::egress::Allowed;
 use crate::isolation::docker::Settings;
+use crate::isolation::ecs;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::{Choice, Limits};
 use crate::previews::settings as previews;
@@ -47,6 +48,8 @@ pub struct Config {
     pub isolation: Choice,
     /// How containers are made.
     pub docker: Settings,
+    /// How tasks of ECS are made.
+    pub ecs: ecs::Settings,
     /// What a build may take of this host.
     pub limits: Limits,
     /// The guarantees that builds may do without where this host can't give them.

@@ -4,7 +4,7 @@ use crate::clock::{Boot, millis};
 use crate::clone;
 use crate::config::Grace;
 use crate::isolation::bubblewrap::names::CERTIFICATES;
-use crate::isolation::plan::{Env, INSIDE, PlanFile};
+use crate::isolation::plan::{Env, PlanFile};
 use crate::isolation::{Fetch, Isolation, Limits, Task};
 use crate::lease::Lease;
 use crate::logs::{Commands, Cue, Sink};
@@ -70,7 +70,7 @@ impl Course<'_> {
     ///
     /// Why the build did not succeed.
     pub async fn run(&self, covered: &mut Covered) -> Result<(), Fail> {
-        covered.steps = self.job.steps.iter().map(skipped).collect();
+        covered.steps = none_yet(self.job);
         let sink = self.sink_of("clone");
         let clones = self.job.clone_secret.iter().map(|secret| ("of the clone", secret));
         let named = self.job.secrets.iter().chain(&self.job.registry_secrets);
@@ -81,19 +81,19 @@ impl Course<'_> {
         images.map_err(not_started).inspect_err(|fail| sink.say(&fail.message()))?;
         let commit = self.clone_source(&sink).await.inspect_err(|fail| sink.say(&fail.message()))?;
         covered.commit = Some(commit.clone());
-        for (number, step) in self.job.steps.iter().enumerate() {
-            let result = &mut covered.steps[number];
-            self.sink_of(&step.name).say(&format!("Step {}/{}: {}", number + 1, self.job.steps.len(), step.name));
-            self.step(step, &commit, result).await?;
+        for (number, step) in (1..).zip(&self.job.steps) {
+            let result = &mut covered.steps[number - 1];
+            self.sink_of(&step.name).say(&format!("Step {number}/{}: {}", self.job.steps.len(), step.name));
+            self.step((number, step), &commit, result).await?;
         }
         Ok(())
     }
 
     /// Runs what a cancelled build is to tidy up with, each step whatever became of the one before, until this is to stop.
     pub async fn tidy(&self, commit: &str) {
-        for step in &self.job.on_cancel {
+        for (number, step) in (self.job.steps.len() + 1..).zip(&self.job.on_cancel) {
             self.sink_of(&step.name).say(&format!("On cancel: {}", step.name));
-            if let Err(Fail::Stopped(_)) = self.step(step, commit, &mut skipped(step)).await {
+            if let Err(Fail::Stopped(_)) = self.step((number, step), commit, &mut skipped(step)).await {
                 return;
             }
         }
@@ -106,11 +106,12 @@ impl Course<'_> {
             return Err(Fail::Clone(why));
         }
         sink.say(&format!("Cloning {} at {}", job.repository, job.commit.as_deref().unwrap_or(&job.git_ref)));
-        let env = clone::env(job, has(&self.site.path(CERTIFICATES)));
+        let inside = self.isolation.inside();
+        let env = clone::env(job, inside, has(&self.site.path(CERTIFICATES)));
         let image = self.isolation.clone_image();
         self.fetch(image, Network::Isolated, sink).await?;
-        let task = self.task(image, env, clone::script(job), Network::Isolated);
-        let task = Task { files: [task.files, clone::files(job)].concat(), ..task };
+        let task = self.task((0, image), env, clone::script(job), Network::Isolated);
+        let task = Task { files: [task.files, clone::files(job, inside)].concat(), ..task };
         let done = self.performer(sink, None).perform(task, None).await?;
         if let Some(why) = done.stopped {
             return Err(Fail::Stopped(why));
@@ -126,13 +127,14 @@ impl Course<'_> {
         Ok(commit.to_owned())
     }
 
-    async fn step(&self, step: &Step, commit: &str, result: &mut StepResult) -> Result<(), Fail> {
+    async fn step(&self, (number, step): (usize, &Step), commit: &str, result: &mut StepResult) -> Result<(), Fail> {
         let sink = self.sink_of(&step.name);
         self.lease.enter(&step.name);
         info!(build.id = %self.job.build_id, step.name, "step started");
         let env = script::step_env(self.job, step, commit);
         let cue = Cue::new(Uuid::new_v4());
-        let task = self.task(&step.image, env, script::script(&step.commands, Some(&cue)), step.network);
+        let script = script::script(&step.commands, Some(&cue));
+        let task = self.task((number, &step.image), env, script, step.network);
         let timeout = step.timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()));
         let begun = Boot::now();
         self.site.reopen().map_err(|error| Fail::NeverStarted(format!("the workspace can't be opened: {error}")))?;
@@ -164,14 +166,15 @@ impl Course<'_> {
         }
     }
 
-    fn task(&self, image: &str, env: Env, script: String, network: Network) -> Task {
+    fn task(&self, (number, image): (usize, &str), env: Env, script: String, network: Network) -> Task {
         Task {
             image: image.to_owned(),
-            argv: ["/bin/sh", "-e", &format!("{INSIDE}/{SCRIPT}")].map(str::to_owned).into(),
+            argv: ["/bin/sh", "-e", &format!("{}/{SCRIPT}", self.isolation.inside())].map(str::to_owned).into(),
             env,
             files: vec![PlanFile { name: SCRIPT.into(), mode: 0o600, content: script }],
             directory: self.site.directory.clone(),
             slot: self.slot,
+            number,
             way_out: (network == Network::Isolated).then(|| self.way_out.clone()),
             limits: self.limits,
             fence_at: self.lease.fence_at(),
@@ -196,6 +199,11 @@ impl Course<'_> {
     fn sink_of(&self, step: &str) -> Sink {
         Sink { step: step.into(), ..self.sink.clone() }
     }
+}
+
+/// How the steps of a build went of which none has begun.
+pub(crate) fn none_yet(job: &Job) -> Vec<StepResult> {
+    job.steps.iter().map(skipped).collect()
 }
 
 fn skipped(step: &Step) -> StepResult {
@@ -228,7 +236,9 @@ fn status(fail: &Fail) -> StepStatus {
         | Fail::NeverStarted(_)
         | Fail::Step { .. }
         | Fail::Limit(_)
-        | Fail::Internal(_) => StepStatus::Failed,
+        | Fail::Internal(_)
+        | Fail::HostLost(_)
+        | Fail::Told(..) => StepStatus::Failed,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::config::Place;
 use crate::descriptors;
 use crate::isolation::bubblewrap::{Abilities, Bubblewrap, find};
 use crate::isolation::docker::{Docker, Scope, Settings};
+use crate::isolation::ecs;
 use crate::isolation::guarantees::{ALL, Column, Given, Guarantee, refused};
 use crate::isolation::{Choice, Isolation};
 use crate::network::Network;
@@ -53,20 +54,36 @@ impl Finding {
 /// Looks at everything, and tries what steps could. Leaves nothing, but for this program's own image where there are containers.
 pub async fn examine(
     place: &Place,
-    (choice, containers): (Choice, Settings),
+    (choice, containers, tasks): (Choice, Settings, ecs::Settings),
     slots: u32,
     descriptors: u64,
     previews: &Previews,
     accepted: BTreeSet<Guarantee>,
 ) -> Examined {
-    let mut host = if choice == Choice::Docker { Vec::new() } else { of_bubblewrap(place).await };
+    let mut host = match choice {
+        Choice::Auto | Choice::Bubblewrap => of_bubblewrap(place).await,
+        Choice::Docker => Vec::new(),
+        Choice::Ecs => vec![of_ecs(&tasks)],
+    };
     host.extend([certificates(), builds_root(&place.builds_root), files(slots, descriptors)]);
     host.extend(previews::of_previews(previews, &place.builds_root));
-    let isolation = columns(place, choice, containers, &mut host).await.unwrap_or_else(|why| {
-        host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
-        Vec::new()
-    });
+    let isolation = if choice == Choice::Ecs {
+        vec![Column { isolation: "ecs".into(), given: ecs::guarantees::guarantees(tasks.launch_type) }]
+    } else {
+        columns(place, choice, containers, &mut host).await.unwrap_or_else(|why| {
+            host.push(Finding::bad("a trial", why, "use a --builds-root that this user can write"));
+            Vec::new()
+        })
+    };
     Examined { host, isolation, accepted }
+}
+
+/// Whether a worker is told all that it needs for ECS. Nothing is asked of ECS: a worker does that when it starts.
+fn of_ecs(tasks: &ecs::Settings) -> Finding {
+    match tasks.fit() {
+        Ok(fit) => Finding::good("ecs", format!("builds would run in the cluster {}", fit.cluster)),
+        Err(why) => Finding::bad("ecs", why, "set it; README.md has all settings"),
+    }
 }
 
 async fn of_bubblewrap(place: &Place) -> Vec<Finding> {
@@ -215,14 +232,22 @@ impl Examined {
         host + "\n" + &self.table() + "\n" + &self.reasons()
     }
 
-    /// Back ends by guarantee, and the one that is still to come.
+    /// Back ends by guarantee. That of ECS can't be tried from here: where it is not chosen, the table has what is declared there.
     fn table(&self) -> String {
-        let names = self.isolation.iter().map(|column| column.isolation.as_str()).chain(["ecs"]);
+        let declared = if self.isolation.iter().any(|column| column.isolation == "ecs") {
+            Vec::new()
+        } else {
+            ecs::guarantees::guarantees(ecs::LaunchType::default())
+        };
+        let other = (!declared.is_empty()).then_some("ecs");
+        let names = self.isolation.iter().map(|column| column.isolation.as_str()).chain(other);
         let cells = |guarantee: Guarantee| {
+            let said = declared.iter().find(|given| given.guarantee == guarantee);
+            let said = said.map(|given| if given.held { "declared" } else { "no" });
             self.isolation
                 .iter()
                 .map(move |column| self.word(column, guarantee))
-                .chain(["not yet"])
+                .chain(said)
                 .map(cell)
                 .collect::<String>()
         };
@@ -335,7 +360,7 @@ mod tests {
         };
         let refused = examined(Vec::new(), given(), &[]);
         assert!(!refused.is_fit());
-        for line in ["bubblewrap  ecs\n", "memory              MISSING     not yet\n", "fix: mount them\n"] {
+        for line in ["bubblewrap  ecs\n", "memory              MISSING     declared\n", "fix: mount them\n"] {
             assert!(refused.text().contains(line), "{line:?} in {}", refused.text());
         }
         let accepted = examined(Vec::new(), given(), &[Guarantee::Memory]);

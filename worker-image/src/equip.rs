@@ -3,6 +3,7 @@
 use crate::clone;
 use crate::config::Config;
 use crate::egress::{Proxy, Refusals, Way};
+use crate::input;
 use crate::isolation::bubblewrap::names;
 use crate::isolation::plan::ContainerOrders;
 use crate::isolation::{Ended, Isolation, NetworkOf};
@@ -71,7 +72,7 @@ pub async fn equip(
 ) -> io::Result<Equipped> {
     if let Some(operators) = &config.ca_bundle {
         let path = site.path(names::CERTIFICATES);
-        clone::write_certificates(&path, operators)?;
+        clone::write_certificates(&path, &input::bytes(operators)?)?;
         site.hand_over(&path, 0o644)?;
     }
     let way = Way {

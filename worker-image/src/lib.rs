@@ -6,6 +6,7 @@
 //! [`guard`] that ends it when the worker can't.
 
 pub mod api;
+pub mod away;
 pub mod backoff;
 pub mod beat;
 pub mod cli;
@@ -39,6 +40,7 @@ pub mod recovery;
 pub mod remains;
 pub mod removal;
 pub mod run;
+pub mod runner;
 pub mod script;
 pub mod settings;
 pub mod site;
@@ -47,6 +49,7 @@ pub mod site;
 mod skipped;
 pub mod stdin;
 pub mod stop;
+pub mod strays;
 pub mod task;
 pub mod tools;
 pub mod trace;

@@ -3,6 +3,7 @@
 use callboard_worker::cli::{Cli, Command, DoctorArgs, EgressArgs, EnterArgs, KeepArgs, LogFormat, NetworkArgs};
 use callboard_worker::guard::enter::Entry;
 use callboard_worker::previews::keeper;
+use callboard_worker::runner::{self, End};
 use callboard_worker::worker::{self, Failed};
 use callboard_worker::{descriptors, doctor, egress, guard, hand_over, isolation, network};
 use std::io::{self, IsTerminal as _, stderr, stdout};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             }
         },
         Command::HandOver { user, directories } => code(hand_over::hand_over(&directories, user)),
+        Command::Runner => run_steps(cli.log_format),
         Command::SandboxInit => ExitCode::from(u8::try_from(isolation::init::run()).unwrap_or(u8::MAX)),
         Command::Try { what } => code_or_why(isolation::trial::attempt(what, &mut stdout())),
         Command::Doctor(args) => examine(&args, descriptors),
@@ -103,6 +105,23 @@ fn serve(format: LogFormat, work: impl Future<Output = Result<(), Failed>>) -> E
             ExitCode::from(failed.exit_code())
         }
     }
+}
+
+fn run_steps(format: LogFormat) -> ExitCode {
+    tell(format);
+    let variable = |name: &str| std::env::var_os(name).and_then(|value| value.into_string().ok());
+    let end = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let end = runtime.block_on(runner::run(variable));
+            runtime.shutdown_timeout(END_PATIENCE);
+            end
+        }
+        Err(error) => End::Unfit(error.to_string()),
+    };
+    if !matches!(end, End::Reported) {
+        eprintln!("callboard-worker: {end}");
+    }
+    ExitCode::from(end.exit_code())
 }
 
 fn tell(format: LogFormat) {

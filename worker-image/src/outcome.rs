@@ -29,6 +29,10 @@ pub enum Fail {
     Limit(Exceeded),
     /// The worker's own trouble.
     Internal(String),
+    /// What ran it was taken away.
+    HostLost(String),
+    /// Why, as it was told to this worker; and the same for a person.
+    Told(EndReason, String),
 }
 
 /// What the board is told.
@@ -55,6 +59,8 @@ impl Fail {
             Self::Limit(Exceeded::Memory) => (Status::Failed, EndReason::OutOfMemory),
             Self::Limit(Exceeded::Disk) => (Status::Failed, EndReason::DiskFull),
             Self::Internal(_) => (Status::Failed, EndReason::Internal),
+            Self::HostLost(_) => (Status::Failed, EndReason::HostLost),
+            Self::Told(reason, _) => (reason.status(), *reason),
         };
         Some(Outcome { status, reason, message: self.message() })
     }
@@ -65,7 +71,8 @@ impl Fail {
         let message = match self {
             Self::Stopped(why) => why.message().to_owned(),
             Self::Clone(why) => format!("clone failed: {why}"),
-            Self::Image(why) | Self::Internal(why) => why.clone(),
+            Self::Image(why) | Self::Internal(why) | Self::Told(_, why) => why.clone(),
+            Self::HostLost(why) => format!("what ran the build was taken away: {why}"),
             Self::NeverStarted(why) => format!("the sandbox did not start: {why}"),
             Self::Step { name, code } => format!("step {name:?} ended with exit code {code}"),
             Self::Limit(Exceeded::Memory) => "the step used up its memory".to_owned(),
@@ -79,7 +86,13 @@ impl Fail {
     pub fn is_ours(&self) -> bool {
         match self {
             Self::NeverStarted(_) | Self::Internal(_) => true,
-            Self::Stopped(_) | Self::Clone(_) | Self::Image(_) | Self::Step { .. } | Self::Limit(_) => false,
+            Self::Stopped(_)
+            | Self::Clone(_)
+            | Self::Image(_)
+            | Self::Step { .. }
+            | Self::Limit(_)
+            | Self::HostLost(_)
+            | Self::Told(..) => false,
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::clock::Boot;
 use crate::complete::{self, Reported};
 use crate::config::Place;
 use crate::isolation::cgroup::end_leftovers;
+use crate::isolation::ecs::Ecs;
 use crate::previews::{self, folder::Folder};
 use crate::proc::{self, Process};
 use crate::remains::Remains;
@@ -77,9 +78,15 @@ impl Left {
         Ok(Self { killed, builds: workplace.builds()?, ended_at: Boot::now() })
     }
 
-    /// Completes the builds that are still ours, and removes their directories. Ends once the board has answered for all, or
-    /// `patience` is over.
-    pub async fn settle(self, api: &Api, place: &Place, remains: &Remains, patience: Option<Duration>) -> Recovered {
+    /// Completes the builds that are still ours, and removes their directories; has the tasks stopped that any of them has in `tasks`.
+    /// Ends once the board has answered for all, or `patience` is over.
+    pub async fn settle(
+        self,
+        (api, tasks): (&Api, Option<&Ecs>),
+        place: &Place,
+        remains: &Remains,
+        patience: Option<Duration>,
+    ) -> Recovered {
         let one_at_a_time = Mutex::new(());
         let settled = join_all(self.builds.iter().map(async |build| {
             let directory = place.builds_root.join(build.to_string());
@@ -87,6 +94,9 @@ impl Left {
             let reporting = report(api, *build, &directory, ended_by_us_at);
             if !within(patience, reporting).await.unwrap_or(false) {
                 return Settled::Unreported;
+            }
+            if let Some(tasks) = tasks {
+                end_tasks(tasks, *build).await;
             }
             Record::forget(&directory);
             if Folder::of(&place.builds_root, *build).is_there() {
@@ -104,6 +114,16 @@ impl Left {
             info!(processes, builds, stuck, unreported, "ended what an earlier worker left behind");
         }
         recovered
+    }
+}
+
+/// Only once the board has said that the build runs no more. What can't be stopped now ends by itself: its runner hears the same.
+async fn end_tasks(tasks: &Ecs, build: Uuid) {
+    match timeout(PATIENCE, tasks.end(&build.to_string(), "the worker was started again")).await {
+        Ok(Ok(0)) => {}
+        Ok(Ok(ended)) => info!(build.id = %build, tasks = ended, "stopped what an earlier worker had started"),
+        Ok(Err(why)) => warn!(build.id = %build, why, "a build's tasks can't be stopped; they end by themselves"),
+        Err(_) => warn!(build.id = %build, "ECS does not answer; a build's tasks end by themselves"),
     }
 }
 
@@ -252,7 +272,7 @@ mod tests {
         Site::make(&place, build, 0, Some(&record)).unwrap();
         let left = Left { killed: Killed::default(), builds: vec![build], ended_at: Boot(2) };
         let patience = Some(Duration::from_millis(100));
-        let recovered = left.settle(&Api::new(&config).unwrap(), &place, &Remains::default(), patience).await;
+        let recovered = left.settle((&Api::new(&config).unwrap(), None), &place, &Remains::default(), patience).await;
         assert_eq!(recovered, Recovered { unreported: 1, ..Recovered::default() });
         assert_eq!(Record::read(&place.builds_root.join(build.to_string())), Some(record));
     }

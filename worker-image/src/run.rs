@@ -1,5 +1,6 @@
 //! One build from its claim to the acknowledged end: renews, runs, ships, reports, cleans up.
 
+use crate::away::{self, Afar};
 use crate::beat::{self, Beating};
 use crate::clock::{Boot, millis, sleep_until};
 use crate::complete::{self, Reported};
@@ -7,6 +8,7 @@ use crate::config::Config;
 use crate::course::{Course, Covered};
 use crate::equip::equip;
 use crate::isolation::Isolation;
+use crate::isolation::ecs::Ecs;
 use crate::lease::Lease;
 use crate::logs::{Journal, Shipped, Sink, ship};
 use crate::mask::Masks;
@@ -32,6 +34,9 @@ use tracing::{Instrument as _, error, info, warn};
 const TIDY_MAX: Duration = Duration::from_secs(60);
 /// How long a worker that is told to stop still tries to send a build's log and to report it once its steps have ended, in all.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How long it waits, besides the grace, for a task elsewhere to end and say so.
+const LAST_WORDS_AFAR: Duration = Duration::from_secs(20);
 
 /// What all builds of a worker share.
 #[derive(Debug)]
@@ -124,12 +129,9 @@ impl Held<'_> {
             Ok(site) => site,
             Err(error) => return self.fail(&Fail::Internal(format!("no directory for the build: {error}"))).await,
         };
-        let health = match Journal::new(self.job.log, &site.directory) {
-            Ok(journal) => tokio::select! {
-                health = self.with_log(&site, Arc::new(journal)) => health,
-                never = site.note_renewals(&self.lease) => never,
-            },
-            Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
+        let health = tokio::select! {
+            health = self.through(&site) => health,
+            never = site.note_renewals(&self.lease) => never,
         };
         drop(beating);
         if health != Health::Unreported {
@@ -137,6 +139,36 @@ impl Held<'_> {
             self.let_go(&site).await;
         }
         health
+    }
+
+    /// Here, or in a task of its own.
+    async fn through(&self, site: &Site) -> Health {
+        if let Some(tasks) = self.shop.isolation.away() {
+            return self.away(site, tasks).await;
+        }
+        match Journal::new(self.job.log, &site.directory) {
+            Ok(journal) => self.with_log(site, Arc::new(journal)).await,
+            Err(error) => self.fail(&Fail::Internal(format!("no place for the log: {error}"))).await,
+        }
+    }
+
+    async fn away(&self, site: &Site, tasks: &Ecs) -> Health {
+        let Self { shop, job, lease, stop, .. } = self;
+        let Afar { ended, complete } = tokio::select! {
+            afar = away::see_through(tasks, &self.api, (job, lease, stop), shop.config.grace.logs) => afar,
+            () = self.too_late_afar() => away::never_started(Fail::Stopped(Why::Shutdown), lease.sent_at),
+        };
+        if ended.is_ok() {
+            self.note_preview(site);
+        }
+        self.report(ended.as_ref().err(), complete, &Arc::new(self.masks())).await
+    }
+
+    /// The steps' grace is theirs also where they are not this host's to end; then the worker waits for no task any more, each of
+    /// which has been told to stop.
+    async fn too_late_afar(&self) {
+        poll::told_to_stop(&self.phase).await;
+        sleep(self.shop.config.grace.kill + LAST_WORDS_AFAR).await;
     }
 
     /// Leaves the build's directory to its preview, or removes it.
@@ -165,7 +197,7 @@ impl Held<'_> {
         let api = Arc::clone(&self.api);
         self.holding.logs(&journal);
         let (stop, metrics) = (self.stop.clone(), Arc::clone(&self.shop.metrics));
-        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics);
+        let shipping = ship(api, self.job.build_id, token, Arc::clone(&journal), stop, metrics, None);
         let shipping = tokio::spawn(shipping.in_current_span());
         let (mut covered, masks) = (Covered::default(), Arc::new(self.masks()));
         let ended = self.course(site, &journal, &masks, &mut covered).await;

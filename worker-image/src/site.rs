@@ -101,6 +101,12 @@ impl Site {
         Ok(site)
     }
 
+    /// One whose parts were put into `directory` already, in the place of a builds root.
+    #[must_use]
+    pub fn made(directory: PathBuf) -> Self {
+        Self { directory, owner: None }
+    }
+
     /// Opens what the next task's sandbox is made over: a step may have closed its own workspace. (Their places can't be taken by
     /// anything else: a step sees what is in them, not the directory that they are in.)
     ///

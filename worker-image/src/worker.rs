@@ -4,7 +4,7 @@ use crate::api::Api;
 use crate::config::Config;
 use crate::descriptors;
 use crate::exposed;
-use crate::isolation::{Unusable, choose, end_containers};
+use crate::isolation::{Unusable, choose, end_containers, tasks};
 use crate::metrics::{Metrics, Standing};
 use crate::poll::{self, GaveUp, Phase, free_bytes};
 use crate::previews::{self, Users, folder};
@@ -13,6 +13,7 @@ use crate::remains::{AGAIN_AFTER, Remains};
 use crate::run::Shop;
 use crate::site::Record;
 use crate::stdin;
+use crate::strays;
 use crate::workplace::{Unfit, Workplace};
 use anyhow::{Context as _, anyhow};
 use protocol::worker::WorkerInfo;
@@ -24,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -168,9 +169,13 @@ async fn recover_first(
     };
     let (done, is_done) = oneshot::channel();
     let (api, place, remains) = (Arc::clone(api), config.place.clone(), Arc::clone(remains));
+    let tasks = tasks(config).await;
     beside.spawn(async move {
-        left.settle(&api, &place, &remains, None).await;
+        left.settle((&api, tasks.as_ref()), &place, &remains, None).await;
         done.send(()).ok();
+        if let Some(tasks) = &tasks {
+            strays::end(tasks, &api).await;
+        }
         remains.try_again(AGAIN_AFTER).await;
     });
     tokio::select! {
@@ -208,7 +213,13 @@ pub async fn recover(config: Config) -> Result<(), Failed> {
     };
     let api = Api::new(&config)?;
     let left = left_behind(&config, &workplace).await.context("what an earlier worker left behind")?;
-    let recovered = left.settle(&api, &config.place, &Remains::default(), Some(REPORT_PATIENCE)).await;
+    let (tasks, remains) = (tasks(&config).await, Remains::default());
+    let recovered = left.settle((&api, tasks.as_ref()), &config.place, &remains, Some(REPORT_PATIENCE)).await;
+    if let Some(tasks) = &tasks
+        && timeout(REPORT_PATIENCE, strays::end(tasks, &api)).await.is_err()
+    {
+        warn!("ECS or the board does not answer; tasks of builds that have ended are left to end by themselves");
+    }
     let host_id = workplace.host_id(config.host_id_file.as_deref()).context("this host's number")?;
     if !previews::recover(config, &host_id, REPORT_PATIENCE).await? {
         warn!("not all previews could be seen to; the next start or recovery goes on");

@@ -1,5 +1,6 @@
 //! The command line. Every option can be set by the environment as well; the token only there or in a file.
 
+mod ecs;
 mod inner;
 mod previews;
 mod protection;
@@ -14,6 +15,7 @@ use crate::config::Place;
 use crate::exposed;
 use crate::isolation::Choice;
 use crate::isolation::docker::Settings as Containers;
+use crate::isolation::ecs::Settings as Tasks;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::trial::Trial;
 use crate::previews::settings::Settings as Previews;
@@ -80,7 +82,7 @@ pub enum Command {
     /// End what an earlier worker of this host left behind, and nothing else.
     Recover(Box<RunArgs>),
     /// Say whether builds can run here, and what to do if not.
-    Doctor(DoctorArgs),
+    Doctor(Box<DoctorArgs>),
     /// Ask the worker that runs here whether it is well: for a container's health check.
     #[command(hide = true)]
     Health(HealthArgs),
@@ -115,6 +117,9 @@ pub enum Command {
         /// The directories.
         directories: Vec<PathBuf>,
     },
+    /// Run one build's steps in the other containers of this ECS task. Started by `run`, by way of ECS; told what it needs by variables.
+    #[command(hide = true)]
+    Runner,
     /// Be the first process of a sandbox. Started by `guard`.
     #[command(hide = true)]
     SandboxInit,
@@ -188,6 +193,7 @@ impl Command {
             | Self::Network(_)
             | Self::Keep(_)
             | Self::HandOver { .. }
+            | Self::Runner
             | Self::SandboxInit
             | Self::Try { .. } => false,
         }
@@ -219,8 +225,8 @@ impl DoctorArgs {
 
     /// What steps would run in.
     #[must_use]
-    pub fn isolation(&self) -> (Choice, Containers) {
-        (self.isolation.isolation, self.isolation.containers())
+    pub fn isolation(&self) -> (Choice, Containers, Tasks) {
+        (self.isolation.isolation, self.isolation.containers(), self.isolation.tasks())
     }
 
     /// How previews would be held.

@@ -110,6 +110,7 @@ impl RunArgs {
             drain_timeout: Duration::from_secs(self.drain_timeout),
             isolation: self.isolation.isolation,
             docker: self.isolation.containers(),
+            ecs: self.isolation.tasks(),
             limits: self.limits.limits(),
             accept: self.accept.accepted(),
             grace: Grace {

@@ -1,7 +1,9 @@
 //! Where steps run, in what, and what they may take: the same for all who try or run any.
 
+use super::ecs::EcsArgs;
 use crate::config::Place;
 use crate::isolation::docker::{PullWhen, Settings as Containers, socket};
+use crate::isolation::ecs::Settings as Tasks;
 use crate::isolation::guarantees::Guarantee;
 use crate::isolation::{Choice, Limits};
 use crate::tools;
@@ -65,6 +67,8 @@ pub(super) struct IsolationArgs {
     /// The image that clones where bubblewrap does not; it needs /bin/sh and git.
     #[arg(long, env = "CALLBOARD_CLONE_IMAGE", default_value = "docker.io/alpine/git:latest")]
     clone_image: String,
+    #[command(flatten)]
+    ecs: EcsArgs,
 }
 
 impl PlaceArgs {
@@ -87,6 +91,10 @@ impl IsolationArgs {
     pub(super) fn containers(&self) -> Containers {
         let Self { docker_host, pull, clone_image, .. } = self;
         Containers { socket: docker_host.clone(), pull: *pull, clone_image: clone_image.clone() }
+    }
+
+    pub(super) fn tasks(&self) -> Tasks {
+        self.ecs.settings()
     }
 }
 

@@ -53,6 +53,7 @@ impl Attempt<'_> {
             files: Vec::new(),
             directory: self.site.directory.clone(),
             slot: 0,
+            number: 0,
             way_out: self.way_out,
             limits: self.limits,
             fence_at: Boot::now().plus(PATIENCE),

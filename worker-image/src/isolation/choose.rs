@@ -4,6 +4,7 @@ use super::Isolation;
 use super::auto::Auto;
 use super::bubblewrap::{Bubblewrap, find};
 use super::docker::{self, Daemon, Docker, Reach, Scope};
+use super::ecs::Ecs;
 use crate::config::Config;
 use crate::probe;
 use clap::ValueEnum;
@@ -24,6 +25,8 @@ pub enum Choice {
     Bubblewrap,
     /// Containers alone.
     Docker,
+    /// Tasks of ECS alone.
+    Ecs,
 }
 
 /// Why a worker can't work with what was chosen, for a person.
@@ -52,6 +55,7 @@ pub async fn choose(config: &Config, host_id: &str) -> Result<Arc<dyn Isolation>
     match config.isolation {
         Choice::Bubblewrap => Ok(Arc::new(bubblewrap(config).await?)),
         Choice::Docker => Ok(Arc::new(docker(config, host_id).await?)),
+        Choice::Ecs => Ok(Arc::new(ecs(config).await?)),
         Choice::Auto => {
             let (bubblewrap, docker) = tokio::join!(bubblewrap(config), docker_if_any(config, host_id));
             both(bubblewrap, docker)
@@ -65,7 +69,7 @@ pub async fn choose(config: &Config, host_id: &str) -> Result<Arc<dyn Isolation>
 ///
 /// If the daemon, where there is one, does not answer or can't.
 pub async fn end_containers_of(config: &Config, build: Uuid) -> io::Result<()> {
-    if config.isolation == Choice::Bubblewrap || !config.docker.socket.exists() {
+    if !has_containers(config) {
         return Ok(());
     }
     let label = docker::build(&build.to_string());
@@ -76,7 +80,7 @@ pub async fn end_containers_of(config: &Config, build: Uuid) -> io::Result<()> {
 /// Ends the containers and volumes that an earlier worker of this host and builds root left behind, but for the containers of the
 /// builds in `but_for`. A daemon that does not answer keeps nobody from working without it.
 pub async fn end_containers(config: &Config, host_id: &str, but_for: &BTreeSet<String>) {
-    if config.isolation == Choice::Bubblewrap || !config.docker.socket.exists() {
+    if !has_containers(config) {
         return;
     }
     let scope = Scope::new(host_id, &config.place.builds_root);
@@ -91,6 +95,10 @@ pub async fn end_containers(config: &Config, host_id: &str, but_for: &BTreeSet<S
     }
 }
 
+fn has_containers(config: &Config) -> bool {
+    matches!(config.isolation, Choice::Auto | Choice::Docker) && config.docker.socket.exists()
+}
+
 async fn bubblewrap(config: &Config) -> Result<Bubblewrap, Unusable> {
     let program = find("bwrap").ok_or_else(|| Unusable::Broken("bubblewrap is not installed".into()))?;
     let bubblewrap = Bubblewrap::new(program, config.place.clone());
@@ -103,6 +111,19 @@ async fn docker(config: &Config, host_id: &str) -> Result<Docker, Unusable> {
     let docker = Docker::new(config.docker.clone(), config.place.clone(), scope).await.map_err(Unusable::Broken)?;
     try_it(config, &docker).await?;
     Ok(docker)
+}
+
+/// The tasks that an earlier worker may have left, if builds run there at all. Whether that works is for [`choose`] to say.
+pub async fn tasks(config: &Config) -> Option<Ecs> {
+    if config.isolation == Choice::Ecs { Ecs::of(config).await.ok() } else { None }
+}
+
+/// No task is started to try it: that takes a minute, and costs. What a task is held to stands in its definition.
+async fn ecs(config: &Config) -> Result<Ecs, Unusable> {
+    let ecs = Ecs::of(config).await.map_err(Unusable::Broken)?;
+    ecs.answers().await.map_err(|why| Unusable::Broken(format!("ECS: {why}")))?;
+    probe::guarantees(&ecs, &config.accept).await.map_err(Unusable::NotEnforced)?;
+    Ok(ecs)
 }
 
 async fn try_it(config: &Config, isolation: &dyn Isolation) -> Result<(), Unusable> {

@@ -9,18 +9,18 @@ pub mod bubblewrap;
 pub mod cgroup;
 mod choose;
 pub mod docker;
+pub mod ecs;
 pub mod guarantees;
 pub mod init;
 mod limits;
 pub mod plan;
-pub mod seccomp;
 pub mod trial;
 mod trials;
 
 use crate::clock::Boot;
 use crate::egress::{Proxy, Refusals, Way};
 use crate::network::WayOut;
-pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of};
+pub use choose::{Choice, Unusable, choose, end_containers, end_containers_of, tasks};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use guarantees::Trying;
@@ -28,6 +28,7 @@ pub use limits::{Exceeded, Limits};
 use plan::{ContainerOrders, Env, Errand, PlanFile};
 use protocol::worker::Secret;
 use serde::{Deserialize, Serialize};
+pub use shim::seccomp;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -45,12 +46,14 @@ pub struct Task {
     pub argv: Vec<String>,
     /// All of its environment.
     pub env: Env,
-    /// Files that only this task sees, under `/run/callboard`.
+    /// Files that only this task sees, in [`Isolation::inside`].
     pub files: Vec<PlanFile>,
     /// The build's own directory on this host.
     pub directory: PathBuf,
     /// The slot that the build is in.
     pub slot: u32,
+    /// Its number among the build's: 0 for the clone, then the steps in their order, then those that tidy up in theirs.
+    pub number: usize,
     /// Its way out; without one it has loopback of its own, and no more.
     pub way_out: Option<WayOut>,
     /// What it may take.
@@ -191,6 +194,11 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     /// What it gives on this host, each tried for real in a sandbox that is gone afterwards. In no particular order.
     fn guarantees(&self) -> Trying<'_>;
 
+    /// What runs whole builds away from this host, if this does: then nothing of them is started here.
+    fn away(&self) -> Option<&ecs::Ecs> {
+        None
+    }
+
     /// Whether it makes sandboxes, which get out by a network that a process has.
     fn has_sandboxes(&self) -> bool {
         true
@@ -205,6 +213,11 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     fn own(&self, args: &[&str]) -> (String, Vec<String>) {
         let program = format!("{}/init", plan::INSIDE);
         ("host".into(), [program].into_iter().chain(args.iter().map(|arg| (*arg).to_owned())).collect())
+    }
+
+    /// Where a task finds its own files.
+    fn inside(&self) -> &str {
+        plan::INSIDE
     }
 
     /// The image that clones.

@@ -3,6 +3,7 @@
 //! Nothing here makes a step wait, but for half a second once it sends an output elsewhere (`commands`): what the board does
 //! not take is spooled to disk within a bound, and what goes past the bound is counted and named in a marker.
 
+mod alive;
 mod asides;
 mod commands;
 mod cue;
@@ -13,6 +14,7 @@ mod read;
 mod ship;
 mod spool;
 
+pub use alive::Alive;
 pub use asides::Place;
 pub use commands::Commands;
 pub use cue::Cue;

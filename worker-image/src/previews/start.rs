@@ -104,6 +104,7 @@ async fn orders(
         files: vec![PlanFile { name: SCRIPT.into(), mode: 0o600, content: script::script(&run.commands, None) }],
         directory: folder.site.clone(),
         slot,
+        number: 0,
         // Its network is made by its keeper.
         way_out: Some(WayOut { sandboxes: Some(Inside { process: 0, proxy_port: 0 }), containers: None }),
         limits: config.limits,

@@ -3,11 +3,12 @@
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocol::log::{Chunk, Stream};
 use protocol::pipeline::{Network, Step};
 use protocol::preview::{PreviewOrder, PreviewOrders, PreviewReport, PreviewRun, PreviewSync};
+use protocol::runner::{FETCH_ID, Report, RunnerJob};
 use protocol::worker::{
     ClaimRequest, Complete, Completed, Heartbeat, Job, LogBatch, LogLimits, LogStored, Renewed, Secret,
 };
@@ -47,6 +48,12 @@ pub(crate) struct Heard {
     pub(crate) answers_lost: u32,
     /// This build has ended without its worker.
     pub(crate) ended: Option<Uuid>,
+    /// This build has ended, but only its worker is told so.
+    pub(crate) reaped: Option<Uuid>,
+    /// The runner that fetched the job of a build.
+    pub(crate) fetched: BTreeMap<Uuid, String>,
+    /// What runners reported.
+    pub(crate) reports: BTreeMap<Uuid, Report>,
     /// After so many chunks the log is full.
     pub(crate) log_cap_chunks: Option<usize>,
     /// How often hosts have told of their previews, whoever they were.
@@ -80,6 +87,8 @@ impl Board {
             .route("/internal/worker/builds/{id}/heartbeat", post(heartbeat))
             .route("/internal/worker/builds/{id}/logs", post(logs))
             .route("/internal/worker/builds/{id}/complete", post(complete))
+            .route("/internal/worker/builds/{id}/job", get(fetch))
+            .route("/internal/worker/builds/{id}/report", get(reported).put(report))
             .route("/internal/worker/previews/sync", post(previews))
             .with_state(board.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -225,8 +234,73 @@ async fn heartbeat(
     })
 }
 
-async fn logs(State(board): State<Board>, headers: HeaderMap, Json(batch): Json<LogBatch>) -> Response {
+/// The job to the first runner that asks.
+async fn fetch(State(board): State<Board>, headers: HeaderMap, Path(id): Path<Uuid>) -> Response {
+    let fetcher = fetcher(&headers);
     board.answer_about(&headers, |heard| {
+        ended(heard, id)?;
+        let first = heard.fetched.entry(id).or_insert_with(|| fetcher.clone());
+        if *first != fetcher {
+            return Err(problem(409, Code::Conflict, None));
+        }
+        let job = heard.given.values().find(|job| job.build_id == id).unwrap();
+        Ok(RunnerJob::from(job.clone()))
+    })
+}
+
+async fn report(
+    State(board): State<Board>,
+    headers: HeaderMap,
+    Path(id): Path<Uuid>,
+    Json(report): Json<Report>,
+) -> Response {
+    let fetcher = fetcher(&headers);
+    let answer = board.answer_about(&headers, |heard| {
+        ended(heard, id)?;
+        if heard.fetched.get(&id) != Some(&fetcher) {
+            return Err(problem(409, Code::Conflict, None));
+        }
+        heard.reports.insert(id, report);
+        Ok(())
+    });
+    if answer.status().is_success() { StatusCode::NO_CONTENT.into_response() } else { answer }
+}
+
+async fn reported(State(board): State<Board>, headers: HeaderMap, Path(id): Path<Uuid>) -> Response {
+    let mut nothing = false;
+    let answer = board.answer_about(&headers, |heard| {
+        ended(heard, id)?;
+        if heard.reaped == Some(id) {
+            return Err(problem(409, Code::BuildEnded, None));
+        }
+        let report = heard.reports.get(&id).cloned();
+        nothing = report.is_none();
+        Ok(report)
+    });
+    if nothing { StatusCode::NO_CONTENT.into_response() } else { answer }
+}
+
+fn fetcher(headers: &HeaderMap) -> String {
+    headers.get(FETCH_ID).map(|id| id.to_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+fn ended(heard: &Heard, id: Uuid) -> Result<(), Response> {
+    let is_complete = heard.completed.iter().any(|(build, _)| *build == id);
+    if heard.ended == Some(id) || is_complete { Err(problem(409, Code::BuildEnded, None)) } else { Ok(()) }
+}
+
+async fn logs(
+    State(board): State<Board>,
+    headers: HeaderMap,
+    Path(id): Path<Uuid>,
+    Json(batch): Json<LogBatch>,
+) -> Response {
+    board.answer_about(&headers, |heard| {
+        // A worker of its own hears it by its heartbeats.
+        let is_runners = heard.fetched.contains_key(&id);
+        if is_runners && heard.ended == Some(id) {
+            return Err(problem(409, Code::BuildEnded, None));
+        }
         let mut duplicates = 0;
         for chunk in batch.chunks {
             let next_seq = u64::try_from(heard.chunks.len()).unwrap() + 1;
@@ -238,7 +312,8 @@ async fn logs(State(board): State<Board>, headers: HeaderMap, Json(batch): Json<
         }
         let next_seq = u64::try_from(heard.chunks.len()).unwrap() + 1;
         let capped = heard.log_cap_chunks.is_some_and(|cap| heard.chunks.len() >= cap);
-        Ok(LogStored { stored: 0, duplicates, next_seq, capped, cancel: None })
+        let cancel = heard.cancel.filter(|_| is_runners);
+        Ok(LogStored { stored: 0, duplicates, next_seq, capped, cancel })
     })
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// The image; without one the calling test is skipped.
-fn image() -> Option<String> {
+pub(crate) fn image() -> Option<String> {
     let (image, daemon) = (variable("CALLBOARD_TEST_IMAGE"), socket());
     if image.is_none() && daemon.is_some() {
         let why = variable("CALLBOARD_TEST_IMAGE_WHY");

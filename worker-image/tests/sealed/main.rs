@@ -7,6 +7,8 @@
 mod back_ends;
 
 mod alive;
+#[cfg(feature = "ecs")]
+mod away;
 mod between;
 mod board;
 mod calls;

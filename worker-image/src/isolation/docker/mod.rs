@@ -25,6 +25,7 @@ pub use daemon::{Address, Daemon, socket};
 pub use labels::{Scope, build};
 pub use leftovers::{Ended, end, end_but_for};
 pub use life::{Life, Ran};
+pub(in crate::isolation) use reference::{is_reference, registry};
 pub use settings::{PullWhen, Settings};
 pub use start::{Docker, remove_soon};
 pub use volumes::Reach;

@@ -9,7 +9,7 @@ const USUAL: &str = "docker.io";
 
 /// Whether `image` could be the name of one: no option, no blank, nothing that ends the path of a request.
 #[must_use]
-pub(super) fn is_reference(image: &str) -> bool {
+pub(in crate::isolation) fn is_reference(image: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@[]".contains(&byte);
     (1..=512).contains(&image.len())
         && image.bytes().all(is_fine)
@@ -19,7 +19,7 @@ pub(super) fn is_reference(image: &str) -> bool {
 
 /// The registry of `image`: its first part if that looks like a host, as Docker has it.
 #[must_use]
-pub(super) fn registry(image: &str) -> &str {
+pub(in crate::isolation) fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
         Some(_) | None => USUAL,
