@@ -1,6 +1,6 @@
 //! A room, from its first connection to its end.
 //!
-//! SIGTERM ends nothing here: in which order the containers of a task end is the runner's to say ([`crate::asked`]). What runs here can't get
+//! SIGTERM ends nothing here: in which order the containers of a task end is the runner's to say (`asked`). What runs here can't get
 //! at the connections: they are closed to it, and this process is none that it may look into.
 
 use crate::program::{self, Failed};
