@@ -32,6 +32,8 @@ pub(crate) struct Heard {
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) completed: Vec<(Uuid, Complete)>,
+    /// The traces that calls about builds said they belong to.
+    pub(crate) traceparents: Vec<Option<String>>,
     /// What heartbeats are answered with.
     pub(crate) cancel: Option<CancelReason>,
     /// All builds are somebody else's.
@@ -147,7 +149,11 @@ impl Board {
         headers: &HeaderMap,
         answer: impl FnOnce(&mut Heard) -> Result<T, Response>,
     ) -> Response {
-        self.answer(headers, |heard| if heard.gone { Err(problem(404, Code::NotFound, None)) } else { answer(heard) })
+        let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.answer(headers, |heard| {
+            heard.traceparents.push(traceparent);
+            if heard.gone { Err(problem(404, Code::NotFound, None)) } else { answer(heard) }
+        })
     }
 
     fn answer<T: serde::Serialize>(

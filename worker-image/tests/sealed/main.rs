@@ -39,6 +39,7 @@ mod stopped;
 mod stops;
 mod survival;
 mod tools;
+mod traces;
 
 use back_ends::BackEnd;
 use board::Board;
