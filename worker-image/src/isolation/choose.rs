@@ -120,6 +120,11 @@ pub async fn tasks(config: &Config) -> Option<Ecs> {
 
 /// No task is started to try it: that takes a minute, and costs. What a task is held to stands in its definition.
 async fn ecs(config: &Config) -> Result<Ecs, Unusable> {
+    if config.grace.silent.is_some() {
+        return Err(Unusable::NotEnforced(
+            "on ECS nothing ends a step that is silent: unset CALLBOARD_SILENT_TIMEOUT".into(),
+        ));
+    }
     let ecs = Ecs::of(config).await.map_err(Unusable::Broken)?;
     ecs.answers().await.map_err(|why| Unusable::Broken(format!("ECS: {why}")))?;
     probe::guarantees(&ecs, &config.accept).await.map_err(Unusable::NotEnforced)?;

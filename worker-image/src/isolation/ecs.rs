@@ -6,6 +6,7 @@
 //! launch      what RunTask is told of one build                                takes        what a task can't do for a build
 //! errand      one build, from RunTask to the task's end                        lookout      looks at all tasks
 //! ending      how a build ended, put together                                  pace         how often ECS is asked
+//! plain       what of ECS's words a tenant may read
 //! calls       ECS, in words of our own                                         sdk          the same by AWS's SDK, which nothing else names
 //! ```
 
@@ -18,6 +19,7 @@ pub mod guarantees;
 pub mod launch;
 pub mod lookout;
 pub mod pace;
+pub mod plain;
 #[cfg(feature = "ecs")]
 mod sdk;
 mod settings;

@@ -9,8 +9,12 @@ use crate::image::image;
 use fake_ecs::{Fake, Fault, Network, Settings, serve};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use protocol::preview::PreviewRun;
 use protocol::worker::{Complete, Job, Secret};
 use protocol::{CancelReason, EndReason, Status};
+use rules::preview::{Order, Seen, Stage};
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Child;
@@ -44,7 +48,7 @@ async fn scene() -> Option<Scene> {
 /// A worker that holds its builds in the tasks of a fake.
 fn start(image: &str, (board, forge, fake): (&Board, &Forge, &Fake), root: &Path, log: &Path) -> Child {
     let mut command = command(board, forge, root, "run");
-    command.args(["--isolation", "ecs", "--accept", "network", "--ecs-cluster", "callboard"]);
+    command.args(["--slots", "4", "--isolation", "ecs", "--accept", "network", "--ecs-cluster", "callboard"]);
     command.args(["--ecs-subnets", "subnet-1", "--ecs-security-groups", "sg-1", "--ecs-runner-image", image]);
     command
         .env("AWS_ENDPOINT_URL_ECS", fake.url())
@@ -76,14 +80,20 @@ impl Scene {
         self.worker = start(&self.image, (&self.board, &self.forge, &self.fake), &root, &log);
     }
 
-    fn stops(&self) -> usize {
-        self.fake.calls().iter().filter(|call| call.action == "StopTask").count()
-    }
-
     /// The ARN of the build's task, once there is one.
     fn task(&self) -> String {
-        let told = || Some(self.log().split_once("ecs.task=\"")?.1.split_once('"')?.0.to_owned());
-        eventually("a task", told)
+        eventually("a task", || self.tasks().pop_first())
+    }
+
+    /// The ARNs of all tasks that workers know.
+    fn tasks(&self) -> BTreeSet<String> {
+        let log = self.log();
+        let told = log.split("ecs.task=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+        told.map(|(arn, _)| arn.to_owned()).collect()
+    }
+
+    fn calls(&self, action: &str) -> usize {
+        self.fake.calls().iter().filter(|call| call.action == action).count()
     }
 
     async fn ends(&self, build: uuid::Uuid, status: Status, reason: Option<EndReason>) -> Complete {
@@ -220,11 +230,11 @@ async fn what_a_killed_worker_left_is_stopped_by_the_next_once_the_board_has_tak
     scene.board.heard().unanswered = Some(build);
     scene.again("builds");
     eventually("a report that is not heard", || scene.log().contains("end not reported yet").then_some(()));
-    assert_eq!(scene.stops(), 0, "{}", scene.log());
+    assert_eq!(scene.calls("StopTask"), 0, "{}", scene.log());
     scene.board.heard().unanswered = None;
     scene.ends(build, Status::Failed, Some(EndReason::Recovery)).await;
     scene.is_tidy().await;
-    assert!(scene.stops() > 0, "{}", scene.log());
+    assert!(scene.calls("StopTask") > 0, "{}", scene.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,13 +247,50 @@ async fn a_worker_on_a_new_disk_stops_the_task_of_a_build_that_has_ended_and_of_
     scene.again("another-disk");
     let ended = scene.board.offer(scene.job(&[&["sleep 600"]]));
     scene.board.until("its runner", |heard| heard.fetched.get(&ended).cloned()).await;
-    assert_eq!((scene.stops(), scene.fake.states(&first).last()), (0, Some(&"RUNNING")), "{}", scene.log());
+    assert_eq!((scene.calls("StopTask"), scene.fake.states(&first).last()), (0, Some(&"RUNNING")), "{}", scene.log());
     scene.kill();
     // The board says it to the worker alone.
     scene.board.heard().reaped = Some(ended);
     scene.again("a-third-disk");
     eventually("its end", || scene.log().contains("stopped the task of a build that had ended").then_some(()));
-    assert_eq!((scene.stops(), scene.fake.states(&first).last()), (1, Some(&"RUNNING")), "{}", scene.log());
+    assert_eq!((scene.calls("StopTask"), scene.fake.states(&first).last()), (1, Some(&"RUNNING")), "{}", scene.log());
     scene.board.heard().ended = Some(goes_on);
+    scene.is_tidy().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn builds_that_come_together_share_a_definition_and_have_a_task_each_whatever_ecs_does() {
+    let Some(scene) = scene().await else { return };
+    let run = || "RunTask".to_owned();
+    for fault in [
+        Fault::Throttled { action: run(), times: 2 },
+        Fault::LostAnswer { action: run(), times: 1 },
+        Fault::NotPlaced { reason: "RESOURCE:CPU".into(), times: 1 },
+        Fault::ServerError { action: "DescribeTasks".into(), times: 1 },
+    ] {
+        scene.fake.inject(fault).unwrap();
+    }
+    let builds: Vec<_> = (0..4).map(|_| scene.board.offer(scene.job(&[&["true"]]))).collect();
+    for build in builds {
+        scene.ends(build, Status::Success, None).await;
+    }
+    assert_eq!((scene.calls("RegisterTaskDefinition"), scene.tasks().len()), (1, 4), "{}", scene.log());
+    assert!(scene.calls("RunTask") > 6, "{:?}", scene.fake.calls());
+    scene.is_tidy().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preview_of_a_build_in_a_task_is_unsupported() {
+    let Some(scene) = scene().await else { return };
+    let run = json!({ "image": HOST_IMAGE, "commands": ["sleep 600"], "port": 8080, "health_path": "/" });
+    let mut job = scene.job(&[&["true"]]);
+    job.preview = Some(serde_json::from_value(run.clone()).unwrap());
+    scene.board.heard().preview = Some((Order::Start, serde_json::from_value::<PreviewRun>(run).unwrap()));
+    let build = scene.board.offer(job);
+    scene.ends(build, Status::Success, None).await;
+    let told =
+        |heard: &crate::board::Heard| heard.previews.get(&build).filter(|told| told.state == Seen::Failed).cloned();
+    let report = scene.board.until("a preview that failed", told).await;
+    assert_eq!(report.stage, Some(Stage::Unsupported), "{report:?}");
     scene.is_tidy().await;
 }

@@ -2,6 +2,7 @@
 
 use super::calls::{Room, Seen};
 use super::definition::{CLONE, RUNNER};
+use super::plain::plain;
 use crate::isolation::Exceeded;
 use crate::outcome::Fail;
 use crate::stop::Why;
@@ -93,12 +94,12 @@ fn host_lost(seen: &Seen) -> Option<Fail> {
 /// An image that can't be had: a step's is its pipeline's trouble, our own is ours.
 fn unpulled(seen: &Seen) -> Option<Fail> {
     let is_pull = |reason: &&str| reason.starts_with("CannotPull");
-    let said = |room: &Room| room.reason.as_deref().filter(is_pull).map(str::to_owned);
+    let said = |room: &Room| room.reason.as_deref().filter(is_pull).map(plain);
     let of = |is_ours: bool| {
         let rooms = seen.containers.iter().filter(move |room| (room.name == RUNNER || room.name == CLONE) == is_ours);
         rooms.filter_map(said).next()
     };
-    let by_task = || seen.stopped_reason.as_deref().filter(is_pull).map(|why| Fail::Image(why.into()));
+    let by_task = || seen.stopped_reason.as_deref().filter(is_pull).map(|why| Fail::Image(plain(why)));
     of(true).map(Fail::NeverStarted).or_else(|| of(false).map(Fail::Image)).or_else(by_task)
 }
 
@@ -109,7 +110,7 @@ fn ran_out_of_memory(seen: &Seen) -> bool {
 
 fn why(seen: Option<&Seen>) -> String {
     let said = seen.and_then(|seen| seen.stopped_reason.clone().or_else(|| seen.stop_code.clone()));
-    said.unwrap_or_else(|| "ECS does not say why".into())
+    said.map_or_else(|| "ECS does not say why".into(), |said| plain(&said))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::definition::{Definition, FAMILY};
 use super::launch::Launch;
 use super::lookout::CALL_MAX;
 use super::pace::{FullJitter, answered};
+use super::plain::plain;
 use super::takes::{images, refuses};
 use crate::clock::{Boot, sleep_until};
 use crate::lease::Lease;
@@ -55,7 +56,11 @@ impl Ecs {
         lease.enter("starting a task");
         let (task, asked_at) = self.start(job, stop).await?;
         info!(build.id = %job.build_id, ecs.task = task, "task started");
-        Ok(Over { asked_at, seen: self.until_over(&task, lease, stop).await })
+        let seen = self.until_over(&task, lease, stop).await;
+        let told = seen.as_ref().map(|seen| (seen.stop_code.as_deref(), seen.stopped_reason.as_deref()));
+        let (stop_code, reason) = told.unwrap_or_default();
+        info!(build.id = %job.build_id, ecs.task = task, ecs.stop_code = stop_code, ecs.stopped_reason = reason, "task over");
+        Ok(Over { asked_at, seen })
     }
 
     async fn start(&self, job: &Job, stop: &Stop) -> Result<(String, Boot), Fail> {
@@ -77,7 +82,8 @@ impl Ecs {
         let definition = Definition::of(&self.fit, &images);
         loop {
             let arn = async {
-                let arn = self.definitions.arn(self.calls.as_ref(), &definition).await.map_err(Fail::NeverStarted)?;
+                let arn = self.definitions.arn(self.calls.as_ref(), &definition).await;
+                let arn = arn.map_err(|why| never_started("RegisterTaskDefinition", &why))?;
                 self.pace.turn().await;
                 Ok(arn)
             };
@@ -196,9 +202,14 @@ impl Tries {
                 self.remade = true;
                 Ok(())
             }
-            Ok(Ran::Failed(why)) | Err(Trouble::Refused(why)) => Err(Fail::NeverStarted(why)),
+            Ok(Ran::Failed(why)) | Err(Trouble::Refused(why)) => Err(never_started("RunTask", &why)),
         }
     }
+}
+
+fn never_started(call: &str, why: &str) -> Fail {
+    warn!(call, why, "ECS starts no task");
+    Fail::NeverStarted(plain(why))
 }
 
 /// Whether what keeps a task from being placed may be otherwise in a while.
