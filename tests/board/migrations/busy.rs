@@ -117,11 +117,11 @@ async fn an_index_that_gives_up_leaves_none_and_says_who_looks_back() {
     has_all(&shell).await;
 }
 
-/// sqlx's own lock would be a ring here: who waits for it has a snapshot, which the index waits for.
+/// sqlx's own lock would be a ring here: who waits for it has a snapshot, which the index waits for once the writer has ended.
 #[tokio::test]
-async fn two_that_migrate_at_once_while_another_looks_back_both_end_well() {
+async fn two_that_migrate_at_once_while_another_writes_both_end_well() {
     let (shell, mut other) = before(INDEXES).await;
-    look_back(&mut other).await;
+    run(&mut other, "begin; lock table builds in row exclusive mode").await;
     let migrating = || {
         let shell = Shell::new(edge::Config::clone(&shell.config)).expect("settings of the test itself");
         tokio::spawn(async move { apply(&shell.store).await })
