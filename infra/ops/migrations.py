@@ -33,7 +33,7 @@ def call(account, what, **more):
     done = client.invoke(FunctionName=f"{account.stack}-migrate-{account.region}", Payload=json.dumps({"do": what, **more}).encode())
     answer = json.loads(done["Payload"].read() or "null")
     if done.get("FunctionError") or not isinstance(answer, dict):
-        raise Stop("the function migrate has failed; its log says why. A lock that others hold is waited for 5 s only: run this again then")
+        raise Stop("the function migrate has failed; its log says why. If the 15 minutes of a function were over, the database may go on making an index: run this again")
     return answer
 
 
@@ -56,6 +56,8 @@ def contract(account):
 def tell(answer):
     names = {one["version"]: one["description"] for one in answer["known"]}
     say("database", "migrated: " + ", ".join(f"{version} {names[version]}" for version in answer["done"]) if answer["done"] else "migrated already")
+    if answer.get("stopped"):
+        raise Stop(answer["stopped"])
     if answer["is_operator_known"] is False:
         raise Stop("the operator's token that is kept was revoked; keep another, or delete its secret for infra/deploy to make one", 2)
     waiting = missing(names, answer["applied"])

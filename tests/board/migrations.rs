@@ -8,7 +8,11 @@ use protocol::admin::TokenKind;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use std::str::FromStr as _;
+use store::migrations::Patience;
 use uuid::Uuid;
+
+mod busy;
+mod indexes;
 
 /// From this one on names say what contracts. There was no release before.
 const FIRST_NAMED: u32 = 9;
@@ -58,19 +62,18 @@ async fn a_database_that_a_newer_release_has_migrated_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_migration_gives_up_when_somebody_holds_what_it_changes() {
+async fn a_call_tells_what_it_gave_up_waiting_for_and_the_next_goes_on() {
     let shell = empty(&Board::new().await).await;
-    store::migrations::apply_to(&shell.store, 1).await.expect("migrated");
+    store::migrations::apply_to(&shell.store, 11, Patience::default()).await.expect("migrated");
     let mut other = PgConnection::connect(&shell.config.database_url).await.expect("it answers");
-    sqlx::raw_sql("begin; lock table builds, workspaces in access share mode")
-        .execute(&mut other)
-        .await
-        .expect("locked");
-    let refused = ask(&shell, What::Apply).await.expect_err("the lock is held");
-    assert!(matches!(refused, Rejection::Store(store::Error::Unavailable(_))), "{refused:?}");
+    sqlx::raw_sql("begin; lock table builds in row exclusive mode").execute(&mut other).await.expect("locked");
+    let told = ask(&shell, What::Apply).await.expect("told");
+    let (stopped, applied) = (told.stopped.expect("the lock is held"), told.applied.len());
+    assert!(stopped.contains("migration 12") && stopped.contains("builds"), "{stopped}");
+    assert_eq!((told.done, applied, told.is_operator_known), (vec![], 11, None));
     other.close().await.expect("closed");
     let answer = ask(&shell, What::Apply).await.expect("migrated");
-    assert_eq!(answer.applied, answer.known);
+    assert_eq!((answer.stopped, answer.applied), (None, answer.known));
     shell.store.close().await;
 }
 

@@ -5,7 +5,8 @@ use edge::{Rejection, Routes, Shell};
 use protocol::admin::TokenKind;
 use rules::migrations::{Unknown, due, is_contract};
 use serde::{Deserialize, Serialize};
-use store::migrations::{self, Migration};
+use store::Store;
+use store::migrations::{self, Migration, Patience};
 use store::tokens::{self, NewToken};
 
 /// What the function is asked for.
@@ -52,6 +53,8 @@ pub struct Answer {
     pub applied: Vec<Told>,
     /// The numbers of those that were applied by this call.
     pub done: Vec<i64>,
+    /// What it gave up waiting for, and what to do. Those of `done` stay applied.
+    pub stopped: Option<String>,
     /// A migration of the database that this release does not know. Then nothing was done.
     pub unknown: Option<i64>,
     /// `false` if the operator's token was revoked, or another has its id.
@@ -76,14 +79,19 @@ pub async fn on_lambda() -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 ///
 /// # Errors
 ///
-/// [`Rejection::Store`] if the database does not answer, others hold a lock for too long, or a migration fails. What was applied
-/// before stays applied.
+/// [`Rejection::Store`] if the database does not answer or a migration fails. What was applied before stays applied.
 pub async fn serve(shell: &Shell, asked: Asked) -> Result<Answer, Rejection> {
     let (store, known) = (&shell.store, migrations::known());
     let before = migrations::applied(store).await?;
     let versions: Vec<i64> = before.iter().map(|one| one.version).collect();
-    let mut answer =
-        Answer { known: told(&known), applied: told(&before), done: vec![], unknown: None, is_operator_known: None };
+    let mut answer = Answer {
+        known: told(&known),
+        applied: told(&before),
+        done: vec![],
+        stopped: None,
+        unknown: None,
+        is_operator_known: None,
+    };
     let due = match due(&migrations::rules_of(&known), &versions, asked.contract) {
         Ok(due) => due,
         Err(Unknown(version)) => return Ok(Answer { unknown: Some(version), ..answer }),
@@ -92,14 +100,25 @@ pub async fn serve(shell: &Shell, asked: Asked) -> Result<Answer, Rejection> {
         return Ok(answer);
     }
     if let Some(last) = due.last() {
-        migrations::apply_to(store, *last).await?;
-        tracing::info!(migrations.applied = ?due, "migrated");
-        answer.applied = told(&migrations::applied(store).await?);
+        answer.stopped = apply(store, *last).await?;
+        let after = migrations::applied(store).await?;
+        answer.applied = told(&after);
+        answer.done = due.into_iter().filter(|due| after.iter().any(|one| one.version == *due)).collect();
+        tracing::info!(migrations.applied = ?answer.done, migrations.stopped = answer.stopped, "migrated");
     }
-    if let Some(digest) = asked.operator_digest {
+    if let (Some(digest), None) = (asked.operator_digest, &answer.stopped) {
         answer.is_operator_known = Some(know(shell, &digest).await?);
     }
-    Ok(Answer { done: due, ..answer })
+    Ok(answer)
+}
+
+/// Applies those up to `last`. What it gave up waiting for, if it did.
+async fn apply(store: &Store, last: i64) -> Result<Option<String>, Rejection> {
+    match migrations::apply_to(store, last, Patience::default()).await {
+        Ok(()) => Ok(None),
+        Err(store::Error::Locked(why)) => Ok(Some(why)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn told(migrations: &[Migration]) -> Vec<Told> {

@@ -190,7 +190,7 @@ impl Rejection {
                 Code::Unavailable,
                 "the database is not migrated; run `callboard migrate`".into(),
             ),
-            Self::Store(store::Error::Unavailable(_) | store::Error::Refused(_)) => {
+            Self::Store(store::Error::Unavailable(_) | store::Error::Refused(_) | store::Error::Locked(_)) => {
                 (S::SERVICE_UNAVAILABLE, Code::Unavailable, "the database did not answer; try again".into())
             }
             Self::Unfetched(_) => {

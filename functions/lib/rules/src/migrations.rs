@@ -41,6 +41,25 @@ pub fn needed(known: &[Known]) -> i64 {
     known.iter().filter(|one| !one.is_contract).map(|one| one.version).max().unwrap_or(0)
 }
 
+/// The index that a migration makes while others write its table, if it is one that does nothing else. sqlx sends it outside of a
+/// transaction, which its first line asks for; as one statement, since Postgres makes several that come together a transaction.
+#[must_use]
+pub fn index_beside_writers(sql: &str) -> Option<&str> {
+    let statement = past_comments(sql.strip_prefix("-- no-transaction\n")?).strip_prefix("create ")?;
+    let statement = statement.strip_prefix("unique ").unwrap_or(statement);
+    let (name, rest) = statement.strip_prefix("index concurrently if not exists ")?.split_once(' ')?;
+    let is_name = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    let is_alone = rest.trim_end().strip_suffix(';').is_some_and(|rest| !rest.contains(';'));
+    (is_name && is_alone).then_some(name)
+}
+
+fn past_comments(sql: &str) -> &str {
+    match sql.strip_prefix("--").and_then(|comment| comment.split_once('\n')) {
+        Some((_, rest)) => past_comments(rest),
+        None => sql,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +109,24 @@ mod tests {
             [("contract drop phase", true), ("contract_x", true), ("contracts", false), ("no contract", false)]
         {
             assert_eq!(is_contract(name), contracts, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_made_beside_writers_only_by_itself_and_in_words_that_can_be_repeated() {
+        let made = "index concurrently if not exists builds_x on builds (id)";
+        for (sql, wanted) in [
+            (format!("-- no-transaction\n-- Why; so.\ncreate {made};\n"), Some("builds_x")),
+            (format!("-- no-transaction\ncreate unique {made};"), Some("builds_x")),
+            (format!("create {made};"), None),
+            (format!("-- Why.\n-- no-transaction\ncreate {made};"), None),
+            (format!("-- no-transaction\ncreate {made}; select 1;"), None),
+            (format!("-- no-transaction\nselect 1; create {made};"), None),
+            ("-- no-transaction\ncreate index concurrently builds_x on builds (id);".into(), None),
+            ("-- no-transaction\ncreate index if not exists builds_x on builds (id);".into(), None),
+            ("-- no-transaction\ncreate index concurrently if not exists \"x on builds (id);".into(), None),
+        ] {
+            assert_eq!(index_beside_writers(&sql), wanted, "{sql}");
         }
     }
 }

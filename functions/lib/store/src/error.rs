@@ -9,6 +9,9 @@ pub enum Error {
     /// It does not let us in: another password, or none such user. Nothing has been asked.
     #[error("the database lets nobody in with this name and password: {0}")]
     Refused(#[source] sqlx::Error),
+    /// A migration gave up waiting for what others hold, and nothing of it was applied. Applying it again may help.
+    #[error("{0}")]
+    Locked(String),
     /// A unique index refused the write: somebody else wrote the same first.
     #[error("taken: {0}")]
     Conflict(String),

@@ -5,13 +5,31 @@ use crate::{Error, Store, time_limits};
 use rules::migrations::{self as rule, Known};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{PgConnection, Row as _};
+use std::time::Duration;
+
+mod step;
+mod turn;
+mod waits;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../../migrations");
 
-/// A migration may take its time, and waits for locks until it gets them.
-const UNLIMITED: &str = "set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0";
-/// The same, but for a lock that functions hold: while it waits, everybody behind it does too.
-const BRIEFLY: &str = "set statement_timeout = 0; set lock_timeout = '5s'; set idle_in_transaction_session_timeout = 0";
+/// How long a migration waits for others, before it gives up and is to be applied again.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a lock. While it waits, everybody who comes after it does too.
+    pub lock: Duration,
+    /// For each transaction that must end before an index that is made beside writers is whole. Nobody waits behind that.
+    pub index: Duration,
+    /// For whoever else migrates.
+    pub turn: Duration,
+}
+
+impl Default for Patience {
+    /// 5 s, but for an index 60 s: longer than a transaction of the board's takes, which is ended after 10 idle seconds.
+    fn default() -> Self {
+        Self { lock: Duration::from_secs(5), index: Duration::from_secs(60), turn: Duration::from_secs(5) }
+    }
+}
 
 /// A migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,36 +40,46 @@ pub struct Migration {
     pub description: String,
 }
 
-/// Applies every migration that the database does not have, in order, each in a transaction; and limits the sessions to come:
-/// statements 20 s, locks 5 s, idle transactions 10 s.
+/// Applies every migration that the database does not have, in order, each in a transaction or an index beside writers; and limits
+/// the sessions to come: statements 20 s, locks 5 s, idle transactions 10 s. Waits for whoever else migrates until that has ended.
 ///
 /// # Errors
 ///
-/// [`Error`] if one fails; those before it stay applied.
+/// As [`apply_to`].
 pub async fn apply(store: &Store) -> Result<(), Error> {
-    migrate(store, UNLIMITED, None).await
+    migrate(store, None, Patience { turn: Duration::MAX, ..Patience::default() }).await
 }
 
-/// Applies those up to `target`, which is applied too, in a session of its own that waits for a lock for 5 s only, and for
-/// whoever else migrates no longer.
+/// Applies those up to `target`, which is applied too, in a session of its own.
 ///
 /// # Errors
 ///
-/// [`Error::Unavailable`] if a lock was held for longer; [`Error`] if a migration fails. Those before it stay applied.
-pub async fn apply_to(store: &Store, target: i64) -> Result<(), Error> {
-    migrate(store, BRIEFLY, Some(target)).await
+/// [`Error::Locked`] if it gave up waiting; [`Error`] if a migration fails. Those before it stay applied.
+pub async fn apply_to(store: &Store, target: i64, patience: Patience) -> Result<(), Error> {
+    migrate(store, Some(target), patience).await
 }
 
-async fn migrate(store: &Store, settings: &'static str, target: Option<i64>) -> Result<(), Error> {
+async fn migrate(store: &Store, target: Option<i64>, patience: Patience) -> Result<(), Error> {
     let mut connection = store.pool.detached().await?;
-    let done = migrate_in(&mut connection, settings, target).await;
+    let done = migrate_in(store, &mut connection, target, patience).await;
     // With it go its settings, and the lock of a migration that has failed.
     drop(connection);
     done
 }
 
-async fn migrate_in(connection: &mut PgConnection, settings: &'static str, target: Option<i64>) -> Result<(), Error> {
-    sqlx::raw_sql(settings).execute(&mut *connection).await?;
+async fn migrate_in(
+    store: &Store,
+    connection: &mut PgConnection,
+    target: Option<i64>,
+    patience: Patience,
+) -> Result<(), Error> {
+    turn::take(connection, patience.turn).await?;
+    let applied: Vec<i64> = applied(store).await?.iter().map(|one| one.version).collect();
+    let is_due = |version: i64| target.is_none_or(|target| version <= target) && !applied.contains(&version);
+    for one in MIGRATIONS.iter().filter(|one| is_due(one.version)) {
+        step::apply(&store.pool, connection, one, patience).await?;
+    }
+    // Nothing is left to apply: it compares what was applied with this release's.
     MIGRATIONS.run_direct(target, connection, false).await.map_err(failed)?;
     time_limits::set(connection).await
 }
