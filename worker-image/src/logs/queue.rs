@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use tracing::warn;
 
 /// The most bytes that wait on disk, and the most chunks that wait at all: so much memory and disk may a build's log
 /// take while the board is away.
@@ -27,6 +28,8 @@ pub(super) struct Queue {
     spool: Spool,
     /// Bytes that found no place since the last chunk that did.
     dropped_bytes: u64,
+    /// Whether it was the disk that had none.
+    disk_failed: bool,
     /// The step that wrote last.
     step: Arc<str>,
     /// Whether what was written last has not ended with a newline.
@@ -55,19 +58,24 @@ struct Open {
 
 impl Queue {
     pub(super) fn new(limits: LogLimits, directory: &Path) -> io::Result<Self> {
-        Ok(Self {
+        Spool::new(directory).map(|spool| Self::over(limits, spool))
+    }
+
+    fn over(limits: LogLimits, spool: Spool) -> Self {
+        Self {
             limits,
             first_seq: 1,
             waiting: VecDeque::new(),
             open: None,
-            spool: Spool::new(directory)?,
+            spool,
             dropped_bytes: 0,
+            disk_failed: false,
             step: "".into(),
             within_line: false,
             asides: Asides::default(),
             capped: false,
             finished: false,
-        })
+        }
     }
 
     /// Appends what a step wrote to `stream`, which is at `place` since. What waits for the end of a line is told where that is.
@@ -141,7 +149,7 @@ impl Queue {
         self.name_the_loss();
         let (mut chunks, mut size) = (Vec::new(), 0);
         for (waiting, seq) in self.waiting.iter().zip(self.first_seq..).take(BATCH_MAX_CHUNKS) {
-            let bytes = self.spool.read(waiting.piece)?;
+            let bytes = self.spool.read(&waiting.piece)?;
             let chunk = Chunk::new(seq, &waiting.step, waiting.stream, waiting.at_ms, &bytes);
             size += chunk.encoded_bytes();
             if !chunks.is_empty() && size > self.limits.max_batch_bytes {
@@ -162,7 +170,8 @@ impl Queue {
             return Ok(());
         };
         let marker = format!("[{} bytes that the board refused]\n", first.piece.length());
-        (first.stream, first.piece) = (Stream::System, self.spool.put(marker.as_bytes())?);
+        self.spool.forget(&first.piece);
+        (first.stream, first.piece) = (Stream::System, self.spool.put_line(&marker));
         Ok(())
     }
 
@@ -197,15 +206,25 @@ impl Queue {
     }
 
     fn put(&mut self, open: &Open, bytes: &[u8]) {
-        self.name_the_loss();
-        let piece = if self.has_place() { self.spool.put(bytes).ok() } else { None };
+        let piece = if self.has_place() { self.kept(bytes) } else { None };
         match piece {
             Some(piece) => {
+                self.name_the_loss();
                 let (step, stream, at_ms) = (Arc::clone(&open.step), open.stream, open.at_ms);
                 self.waiting.push_back(Waiting { step, stream, at_ms, piece });
             }
             None => self.dropped_bytes += u64::try_from(bytes.len()).unwrap_or(0),
         }
+    }
+
+    fn kept(&mut self, bytes: &[u8]) -> Option<Piece> {
+        let put = self.spool.put(bytes);
+        if let Err(error) = &put
+            && !std::mem::replace(&mut self.disk_failed, true)
+        {
+            warn!(%error, "output of a build finds no place on disk, and memory for it is used up: it is dropped");
+        }
+        put.ok()
     }
 
     fn has_place(&self) -> bool {
@@ -217,20 +236,71 @@ impl Queue {
         if self.dropped_bytes == 0 || !self.has_place() {
             return;
         }
-        let marker = format!("[{} bytes dropped while the board could not be reached]\n", self.dropped_bytes);
-        if let Ok(piece) = self.spool.put(marker.as_bytes()) {
-            self.dropped_bytes = 0;
-            let at_ms = self.waiting.back().map_or(0, |last| last.at_ms);
-            self.waiting.push_back(Waiting { step: Arc::clone(&self.step), stream: Stream::System, at_ms, piece });
-        }
+        let why = match std::mem::take(&mut self.disk_failed) {
+            true => "since the worker's disk was full",
+            false => "while the board could not be reached",
+        };
+        let piece = self.spool.put_line(&format!("[{} bytes dropped {why}]\n", self.dropped_bytes));
+        self.dropped_bytes = 0;
+        let at_ms = self.waiting.back().map_or(0, |last| last.at_ms);
+        self.waiting.push_back(Waiting { step: Arc::clone(&self.step), stream: Stream::System, at_ms, piece });
     }
 
     pub(super) fn forget_before(&mut self, seq: u64) {
-        while self.first_seq < seq && self.waiting.pop_front().is_some() {
+        while self.first_seq < seq
+            && let Some(first) = self.waiting.pop_front()
+        {
+            self.spool.forget(&first.piece);
             self.first_seq += 1;
         }
         if self.waiting.is_empty() {
             self.spool.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// On a disk that is full from the beginning.
+    fn queue() -> Queue {
+        let limits =
+            LogLimits { max_chunk_bytes: 1 << 20, max_batch_bytes: 1 << 30, interval_ms: 1, cap_bytes: u64::MAX };
+        Queue::over(limits, Spool::over(File::options().read(true).write(true).open("/dev/full").unwrap()))
+    }
+
+    fn write(queue: &mut Queue, text: &str) {
+        queue.write(&"test".into(), Stream::Stdout, 7, text.as_bytes(), Place::Begin);
+        queue.close();
+    }
+
+    fn waiting(queue: &mut Queue) -> Vec<String> {
+        queue.batch().unwrap().into_iter().map(|chunk| chunk.text.unwrap()).collect()
+    }
+
+    #[test]
+    fn a_full_disk_loses_nothing_that_the_board_takes() {
+        let mut queue = queue();
+        for n in 1..=20 {
+            let text = format!("{n}\n").repeat(300_000);
+            write(&mut queue, &text);
+            assert_eq!(waiting(&mut queue).concat(), text);
+            queue.forget_before(queue.next_seq());
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_loses_is_named_for_what_it_is() {
+        let mut queue = queue();
+        (0..6).for_each(|_| write(&mut queue, &"x".repeat(1 << 20)));
+        let said = waiting(&mut queue);
+        assert_eq!(said.len(), 5);
+        assert_eq!(said[4], format!("[{} bytes dropped since the worker's disk was full]\n", 2 << 20));
+        queue.forget_before(queue.next_seq());
+        write(&mut queue, "after");
+        assert_eq!(waiting(&mut queue), ["after"]);
+        assert!(queue.next_seq() == 7);
     }
 }
